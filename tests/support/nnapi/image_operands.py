@@ -1,4 +1,5 @@
-"""Operands of operations on images in every type, and windows over images by their definition, in double precision."""
+"""Operands of image operations in every type, and windows over images computed from their definition in double
+precision."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ KINDS = [
 
 
 def tensor(kind: OperandType, shape: Sequence[int], seed: int, *, const: bool = False) -> Given:
-    """An operand with numbers between about -4 and 4, quantised with a zero point that is not in the middle."""
+    """Return an operand with values between about -4 and 4; the quantised zero point is off centre."""
     rng = np.random.default_rng(seed)
     if kind in (F32, F16):
         return given(kind, rng.uniform(-4, 4, shape), const=const)
@@ -55,7 +56,7 @@ def tensor(kind: OperandType, shape: Sequence[int], seed: int, *, const: bool = 
 
 
 def filters(kind: Kind, shape: Sequence[int], dim: int, seed: int, *, const: bool = True) -> Given:
-    """A filter; scales per channel are along dimension ``dim``."""
+    """Return a filter; per-channel scales are along dimension ``dim``."""
     if kind.w != Q8C:
         return tensor(kind.w, shape, seed, const=const)
     values = np.random.default_rng(seed).integers(-127, 128, shape)
@@ -63,7 +64,7 @@ def filters(kind: Kind, shape: Sequence[int], dim: int, seed: int, *, const: boo
 
 
 def biases(kind: Kind, x: Given, w: Given, count: int, seed: int, *, const: bool = True) -> Given:
-    """A bias that goes with an input and a filter."""
+    """Return a bias that matches an input and a filter."""
     rng = np.random.default_rng(seed)
     if kind.b != OperandType.TENSOR_INT32:
         return given(kind.b, rng.uniform(-2, 2, count), const=const)
@@ -72,7 +73,7 @@ def biases(kind: Kind, x: Given, w: Given, count: int, seed: int, *, const: bool
 
 
 def bias_numbers(x: Given, w: Given, bias: Given) -> Array:
-    """What a bias stands for."""
+    """Return the real values of a bias."""
     if bias.type != OperandType.TENSOR_INT32:
         return real(bias)
     assert bias.value is not None
@@ -81,14 +82,14 @@ def bias_numbers(x: Given, w: Given, bias: Given) -> Array:
 
 
 def output(kind: OperandType, scale: float = 0.5, zero: int = 100) -> Given:
-    """An output of unknown shape."""
+    """Return an output of unknown shape."""
     if kind in (F32, F16):
         return result(kind)
     return result(kind, scale, zero - (128 if kind == Q8S else 0))
 
 
 def laid_out(operand: Given, *, nchw: bool) -> Given:
-    """An NHWC operand in the layout."""
+    """Convert an NHWC operand to the layout."""
     if not nchw:
         return operand
     assert operand.value is not None
@@ -97,22 +98,22 @@ def laid_out(operand: Given, *, nchw: bool) -> Given:
 
 
 def nhwc(array: Array, *, nchw: bool) -> Array:
-    """A result in the layout as NHWC."""
+    """Convert a result in the layout to NHWC."""
     return array.transpose(0, 2, 3, 1) if nchw else array
 
 
 def boolean(value: bool) -> Given:
-    """A constant BOOL."""
+    """Return a constant BOOL."""
     return scalar(OperandType.BOOL, value)
 
 
 def activated(numbers: Array, function: int) -> Array:
-    """Numbers after a fused activation."""
+    """Apply a fused activation."""
     return np.clip(numbers, *ACTIVATIONS[function])
 
 
 def same_pads(size: int, stride: int, extent: int) -> tuple[int, int]:
-    """SAME padding: ceil(size / stride) windows, the odd element behind."""
+    """SAME padding: ceil(size / stride) windows, with an odd element at the end."""
     total = max((-(-size // stride) - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2
 
@@ -125,7 +126,8 @@ def taps(
     pads: Sequence[int],
     fill: float = 0,
 ) -> dict[tuple[int, int], Array]:
-    """What each tap of a window sees of an NHWC image: [N, OH, OW, C]. ``pads``: top, left, bottom, right."""
+    """Yield what each tap of a window reads from an NHWC image, as [N, OH, OW, C]. ``pads``: top, left, bottom,
+    right."""
     top, left, bottom, right = pads
     x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)), constant_values=fill)
     size = [(x.shape[1 + i] - (kernel[i] - 1) * dilation[i] - 1) // stride[i] + 1 for i in range(2)]
@@ -139,7 +141,7 @@ def taps(
 
 
 def programs(kind: OperationType, inputs: Sequence[Given], out: Given, config: Any) -> list[Program]:
-    """What a model of one operation is compiled to."""
+    """Return the compiled programs of a model with one operation."""
     device, model = load_config(config), build(kind, inputs, [out])
     made: list[Program] = []
 

@@ -1,4 +1,4 @@
-"""A device, a model with two results, and requests whose arguments lie in pools or in buffers of the driver."""
+"""A device, a model with two results, and requests with arguments in pools or driver buffers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _operand(dimensions: Sequence[int], lifetime: OperandLifeTime, consumers: in
 
 
 def two_results(*dimensions: int) -> Model:
-    """Two inputs; their sum and their product."""
+    """Build a model with two inputs that returns their sum and their product."""
     given = [_operand(dimensions, OperandLifeTime.SUBGRAPH_INPUT, 2) for _ in range(2)]
     results = [_operand(dimensions, OperandLifeTime.SUBGRAPH_OUTPUT) for _ in range(2)]
     none = Operand(OperandType.INT32, (), 2, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 4))
@@ -67,14 +67,14 @@ class Bench:
         self.device = device
 
     def counters(self) -> HostCounters:
-        """What the host has moved so far."""
+        """Return the host transfer counters."""
         counters: HostCounters = self.device._engine.executor.counters
         return counters
 
     def allocate(
         self, prepared: Any, inputs: Sequence[int] = (), outputs: Sequence[int] = (), dimensions: Sequence[int] = ()
     ) -> Any:
-        """A buffer for these inputs and outputs."""
+        """Allocate a buffer for these inputs and outputs."""
         roles = [BufferRole(0, index, 1.0) for index in inputs], [BufferRole(0, index, 0.5) for index in outputs]
         status, buffer, token = self.device.allocate(BufferDesc(dimensions), [prepared], *roles)
         assert status is NONE
@@ -83,25 +83,25 @@ class Bench:
 
 
 def numbers(seed: int, shape: Sequence[int] = SHAPE) -> Array:
-    """Random floats from 0 to 1."""
+    """Return random floats from 0 to 1."""
     return np.random.default_rng(seed).random(tuple(shape), np.float32)
 
 
 def pool_of(data: Array) -> Memory:
-    """Shared memory that holds an array."""
+    """Return shared memory that contains an array."""
     pool = memory.allocate_ashmem(data.nbytes)
     pool.map()[:] = data.tobytes()
     return pool
 
 
 def fill(buffer: Any, data: Array, dimensions: Sequence[int] = ()) -> None:
-    """Copy an array into a buffer of the driver."""
+    """Copy an array to a driver buffer."""
     with pool_of(data) as pool:
         assert buffer.copyFrom(pool, dimensions) is NONE
 
 
 def contents_of(buffer: Any, shape: Sequence[int] = SHAPE) -> Array:
-    """What a buffer of the driver holds."""
+    """Return the content of a driver buffer."""
     with memory.allocate_blob(int(np.prod(shape)) * 4) as pool:
         assert buffer.copyTo(pool) is NONE
         return np.frombuffer(bytes(pool.map()), np.float32).reshape(shape)
@@ -115,7 +115,7 @@ def _argument(index: int, place: Any, dimensions: Sequence[int]) -> tuple[Reques
 
 
 def request_for(inputs: Sequence[Any], outputs: Sequence[Any], dimensions: Sequence[int] = SHAPE) -> Request:
-    """Arguments in places of their own: memory, buffers, or bare tokens."""
+    """Return a request with each argument in a separate memory: shared memory, a buffer, or a bare token."""
     made = [_argument(index, place, dimensions) for index, place in enumerate((*inputs, *outputs))]
     arguments, pools = [argument for argument, _ in made], [pool for _, pool in made]
     return Request(arguments[: len(inputs)], arguments[len(inputs) :], pools)
@@ -137,7 +137,7 @@ def run_async(prepared: Any, request: Request) -> Result:
 
 
 def run_fenced(prepared: Any, request: Request) -> Result:
-    """Execute with a fence, and wait for it."""
+    """Execute with a fence and wait for it."""
     limits = OptionalTimePoint(), OptionalTimeoutDuration(), OptionalTimeoutDuration()
     status, handle, callback = prepared.executeFenced(request, [], 0, *limits)
     if status is not NONE:
@@ -156,7 +156,7 @@ EXECUTORS = pytest.mark.parametrize("execute", [run_sync, run_async, run_fenced]
 
 
 def check(result: Result, expected: ErrorStatus) -> None:
-    """On failure there are neither shapes nor times."""
+    """Check the status; a failure must report neither shapes nor times."""
     status, shapes, timing = result
     assert status is expected
     assert timing == Timing()

@@ -1,4 +1,4 @@
-"""A network with the layers and the weights of MobileNet v1: 28 layers, 4.2 million weights."""
+"""A network with the layers and weights of MobileNet v1: 28 layers, 4.2 million weights."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Builder:
         self._integers: dict[int, int] = {}
 
     def tensor(self, dims: tuple[int, ...], lifetime: OperandLifeTime) -> int:
-        """A tensor that is no constant."""
+        """Add a tensor that is not a constant."""
         self.operands.append(Operand(F32, dims, 0, lifetime=lifetime))
         return len(self.operands) - 1
 
     def weights(self, dims: tuple[int, ...], scale: float) -> int:
-        """Constant numbers around 0."""
+        """Add constants around 0."""
         raw = (self._rng.standard_normal(dims, np.float32) * np.float32(scale)).tobytes()
         return self._constant(F32, dims, raw)
 
     def integer(self, value: int) -> int:
-        """A constant INT32."""
+        """Add a constant INT32."""
         if value not in self._integers:
             self._integers[value] = self._constant(INT32, (), struct.pack("<i", value))
         return self._integers[value]
 
     def add(self, kind: OperationType, inputs: list[int], dims: tuple[int, ...], last: bool = False) -> int:
-        """An operation; gives its output."""
+        """Add an operation and return its output."""
         output = self.tensor(dims, OperandLifeTime.SUBGRAPH_OUTPUT if last else OperandLifeTime.TEMPORARY_VARIABLE)
         for number in inputs:
             self.operands[number].numberOfConsumers += 1
@@ -65,7 +65,7 @@ class Builder:
 
 
 def mobilenet(size: int = 224, classes: int = 1000, seed: int = 0) -> Model:
-    """The model: an image [1, size, size, 3] in, scores of the classes out; float32, NHWC."""
+    """Build the model: an image [1, size, size, 3] to class scores; float32, NHWC."""
     build = Builder(seed)
     image = build.tensor((1, size, size, 3), OperandLifeTime.SUBGRAPH_INPUT)
     side, channels = size // 2, 32
@@ -96,6 +96,6 @@ def _depthwise(build: Builder, x: int, channels: int, side: int, stride: int) ->
 
 
 def _layer(build: Builder, kind: OperationType, operands: list[int], steps: list[int], side: int, outs: int) -> Any:
-    """Padding SAME, RELU6; ``steps``: the stride, and for a depthwise convolution the multiplier."""
+    """Add a layer with SAME padding and RELU6. ``steps``: the stride, and the multiplier of a depthwise convolution."""
     scalars = [1, steps[0], steps[0], *steps[1:], 3]
     return build.add(kind, [*operands, *(build.integer(value) for value in scalars)], (1, side, side, outs))

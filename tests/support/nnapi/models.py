@@ -1,4 +1,4 @@
-"""Small models for tests of the driver, and requests for them."""
+"""Small models for driver tests, and requests for them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ IN, OUT, TEMP = OperandLifeTime.SUBGRAPH_INPUT, OperandLifeTime.SUBGRAPH_OUTPUT,
 
 
 def tensor(lifetime: OperandLifeTime, dims: Sequence[int], consumers: int = 1, kind: OperandType = F32) -> Operand:
-    """A tensor that is no constant."""
+    """Return a tensor that is not a constant."""
     return Operand(kind, tuple(dims), 0 if lifetime == OUT else consumers, lifetime=lifetime)
 
 
 def scalar(offset: int, consumers: int = 1) -> Operand:
-    """An INT32 among the values that lie in the model."""
+    """Return an INT32 stored in the model's values."""
     where = DataLocation(0, offset, 4)
     return Operand(OperandType.INT32, (), consumers, lifetime=OperandLifeTime.CONSTANT_COPY, location=where)
 
 
 def add(dims: Sequence[int] = (4,), out_dims: Sequence[int] | None = None) -> Model:
-    """y = a + b."""
+    """Build y = a + b."""
     operands = [tensor(IN, dims), tensor(IN, dims), scalar(0), tensor(OUT, dims if out_dims is None else out_dims)]
     return Model(
         Subgraph(operands, [Operation(OperationType.ADD, (0, 1, 2), (3,))], (0, 1), (3,)), operandValues=bytes(4)
@@ -48,7 +48,7 @@ def add(dims: Sequence[int] = (4,), out_dims: Sequence[int] | None = None) -> Mo
 
 
 def add_of(version: ModuleType) -> Any:
-    """The model of ``add`` in an older interface."""
+    """Return the model of ``add`` in an older interface."""
     newest = add()
     operands = [
         version.Operand(o.type, o.dimensions, o.numberOfConsumers, o.scale, o.zeroPoint, o.lifetime, o.location)
@@ -58,7 +58,7 @@ def add_of(version: ModuleType) -> Any:
 
 
 def chain(length: int, dims: Sequence[int] = (4,), function: OperationType = OperationType.ADD) -> Model:
-    """y = a + b + b + ... + b, or with another operation."""
+    """Build y = a + b + b + ... + b, or the same with another operation."""
     operands = [tensor(IN, dims), tensor(IN, dims, length), scalar(0, length)]
     operations = []
     before = 0
@@ -70,7 +70,7 @@ def chain(length: int, dims: Sequence[int] = (4,), function: OperationType = Ope
 
 
 def loop() -> Model:
-    """WHILE without an end: the condition gives its first input, which the body leaves as it is; then a + a."""
+    """Build an endless WHILE: its condition is the first input, which the body does not change; then a + a."""
     condition = Subgraph([tensor(IN, (1,), 1, BOOL8), tensor(IN, (2,), 0), tensor(OUT, (1,), 0, BOOL8)],
                          [Operation(OperationType.LOGICAL_AND, (0, 0), (2,))], (0, 1), (2,))  # fmt: skip
     condition.operands[0].numberOfConsumers = 2
@@ -91,7 +91,7 @@ def loop() -> Model:
 
 
 def dense(inputs: int, units: int) -> Model:
-    """y = x * w + b with constant w and b: one matrix product, with many bytes of constants."""
+    """Build y = x * w + b with constant w and b: one matrix product with many bytes of constants."""
     rng = np.random.default_rng(inputs)
     weights, bias = rng.standard_normal((units, inputs), np.float32), np.zeros(units, np.float32)
     values = b"".join([struct.pack("<i", 0), bias.tobytes(), weights.tobytes()])
@@ -108,7 +108,7 @@ def dense(inputs: int, units: int) -> Model:
 
 
 class Case:
-    """One pool with the inputs and room for the outputs, and a request over it."""
+    """One pool with the inputs and space for the outputs, and a request that uses it."""
 
     def __init__(self, inputs: Sequence[Any], output_bytes: Sequence[int], dims: Sequence[Sequence[int]] = ()) -> None:
         arrays = [np.ascontiguousarray(array) for array in inputs]
@@ -126,12 +126,12 @@ class Case:
         self.request = Request(ins, outs, [MemoryPool(self.memory)])
 
     def output(self, index: int = 0, dtype: Any = np.float32) -> Any:
-        """The values of an output."""
+        """Return the values of an output."""
         place = self.request.outputs[index].location
         return np.frombuffer(bytes(self.bytes[place.offset : place.offset + place.length]), dtype)
 
 
 def add_case(dims: Sequence[int] = (4,)) -> Case:
-    """Inputs 0, 1, 2, ... and all tens; the sum is 10, 11, 12, ..."""
+    """Return a case with inputs 0, 1, 2, ... and all tens, so the sum is 10, 11, 12, ..."""
     count = int(np.prod(dims))
     return Case([np.arange(count, dtype=np.float32).reshape(dims), np.full(dims, 10, np.float32)], [4 * count], [dims])

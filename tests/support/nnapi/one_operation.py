@@ -1,4 +1,4 @@
-"""Models of one operation: described by their operands, validated, lowered and executed."""
+"""Models with one operation: built from their operands, validated, lowered and executed."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def given(
     dims: Sequence[int] | None = None,
     channels: tuple[Sequence[float], int] | None = None,
 ) -> Given:
-    """An input: ``value`` is converted to the storage type; ``dims`` is what the model says, if not the value's shape.
+    """Return an input. ``value`` is converted to the storage type.
 
-    ``const``: a constant of the model instead of an input. ``channels``: scales and dimension of a per-channel type.
+    ``dims``: dimensions in the model, if not the value's shape. ``const``: a constant instead of an input.
+    ``channels``: scales and dimension of a per-channel type.
     """
     array = np.asarray(value, STORAGE[kind])
     shape = tuple(array.shape if dims is None else dims)
@@ -62,7 +63,7 @@ def given(
 
 
 def holding(kind: OperandType, numbers: Any, scale: float = 0.0, zero: int = 0, *, const: bool = False) -> Given:
-    """An input that stands for these real numbers, as nearly as its type can."""
+    """Return an input that represents these real numbers as closely as its type can."""
     wanted, storage = np.asarray(numbers), STORAGE[kind]
     if storage.kind not in "iu":
         return given(kind, wanted, const=const)
@@ -72,38 +73,38 @@ def holding(kind: OperandType, numbers: Any, scale: float = 0.0, zero: int = 0, 
 
 
 def scalar(kind: OperandType, value: Any) -> Given:
-    """A constant scalar."""
+    """Return a constant scalar."""
     assert kind in SCALARS
     return given(kind, value, const=True)
 
 
 def i32(value: int) -> Given:
-    """A constant INT32 scalar."""
+    """Return a constant INT32 scalar."""
     return scalar(OperandType.INT32, value)
 
 
 def vector(values: Any) -> Given:
-    """A constant TENSOR_INT32."""
+    """Return a constant TENSOR_INT32."""
     return given(OperandType.TENSOR_INT32, values, const=True)
 
 
 def omitted(kind: OperandType) -> Given:
-    """An input without a value."""
+    """Return an input without a value."""
     return Given(kind, None, (), lifetime=OperandLifeTime.NO_VALUE)
 
 
 def left_out(kind: OperandType, dims: Sequence[int] = (), scale: float = 0.0) -> Given:
-    """An input of the model that the execution gives no value."""
+    """Return a model input that gets no value at execution."""
     return Given(kind, None, tuple(dims), scale)
 
 
 def result(kind: OperandType, scale: float = 0.0, zero: int = 0, dims: Sequence[int] = ()) -> Given:
-    """An output; its dimensions are unknown unless they are given."""
+    """Return an output with unknown dimensions unless they are given."""
     return Given(kind, None, tuple(dims), scale, zero, OperandLifeTime.SUBGRAPH_OUTPUT)
 
 
 def build(kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Given]) -> Model:
-    """The model of one operation."""
+    """Build the model of one operation."""
     values = bytearray()
     operands = []
     for each in (*inputs, *outputs):
@@ -125,7 +126,7 @@ def build(kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Given]
 
 
 def problem(kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Given]) -> str | None:
-    """What validation says of the operation."""
+    """Return the validation error of the operation, or None."""
     model = build(kind, inputs, outputs)
     return REGISTRY[kind].problem(OpView(model.main, model.main.operations[0], Constants(model)))
 
@@ -133,8 +134,10 @@ def problem(kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Give
 def run(
     kind: OperationType, inputs: Sequence[Given], outputs: Sequence[Given], config: Any = None, *, relaxed: bool = False
 ) -> list[Array]:
-    """The outputs of the operation, in storage form, by the references of the graph's operators, or on a simulated
-    device if ``config`` is given. The operation must be valid, and one that the device supports."""
+    """Return the outputs of a valid and supported operation in storage form.
+
+    They are computed by the reference operators, or on a simulated device if ``config`` is given.
+    """
     wrong = problem(kind, inputs, outputs)
     assert wrong is None, wrong
     model = build(kind, inputs, outputs)
@@ -154,13 +157,13 @@ def run(
 def run_one(
     kind: OperationType, inputs: Sequence[Given], output: Given, config: Any = None, *, relaxed: bool = False
 ) -> Array:
-    """The output of an operation that has one."""
+    """Return the output of an operation that has one output."""
     [array] = run(kind, inputs, [output], config, relaxed=relaxed)
     return array
 
 
 def real(operand: Given) -> Array:
-    """The numbers that an input stands for, in double precision."""
+    """Return the real numbers of an input in double precision."""
     assert operand.value is not None
     if operand.channels is not None:
         scales, dim = operand.channels
@@ -173,8 +176,7 @@ def real(operand: Given) -> Array:
 
 
 def assert_close(array: Array, numbers: Array, output: Given) -> None:
-    """The output is what the real numbers are in its type: within one step if it is quantised, within rounding if it
-    is a float."""
+    """Check that the output represents the real numbers: within one step if quantised, within rounding for floats."""
     numbers = np.asarray(numbers)
     assert array.shape == numbers.shape, f"shape {array.shape}, wanted {numbers.shape}"
     assert array.dtype == STORAGE[output.type]

@@ -1,4 +1,4 @@
-"""Stand-ins for what the transport needs: device memory without a device, prepared models without a plan."""
+"""Stand-ins for the transport: device memory without a device, prepared models without a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLOATS = OperandType.TENSOR_FLOAT32
 
 
 class Bytes:
-    """A DeviceBuffer on the host. Like one of a device it is released when it is dropped."""
+    """A DeviceBuffer on the host. Like a device's buffer it is released when it is dropped."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -24,7 +24,7 @@ class Bytes:
 
 
 class DeviceMemory:
-    """The part of an Executor that buffers use, of ``capacity`` bytes."""
+    """The part of an Executor used by buffers, with ``capacity`` bytes."""
 
     def __init__(self, capacity: int = 1 << 30) -> None:
         self.capacity = capacity
@@ -54,7 +54,7 @@ class DeviceMemory:
 
 
 class Engine:
-    """The device behind prepared models, as far as bursts know it."""
+    """The device behind prepared models, with only the part that bursts use."""
 
     def __init__(self) -> None:
         self.bursts: WeakSet[Any] = WeakSet()
@@ -64,7 +64,7 @@ Run = Callable[[Request, PoolMappings], Outcome]
 
 
 class Prepared:
-    """A prepared model whose executions are a function."""
+    """A prepared model whose executions call a function."""
 
     def __init__(self, model: Model, buffers: Any = None, run: Run | None = None) -> None:
         self.model = model
@@ -95,12 +95,12 @@ class Prepared:
 
 
 def operand(dimensions: Sequence[int], kind: int = FLOATS, scale: float = 0.0, zero: int = 0, **more: Any) -> Operand:
-    """One operand of a main subgraph."""
+    """Return an operand of a main subgraph."""
     return Operand(kind, tuple(dimensions), scale=scale, zeroPoint=zero, **more)
 
 
 def model(inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Model:
-    """A model with these inputs and outputs and nothing between them."""
+    """Return a model with these inputs and outputs and no operations."""
     for each in inputs:
         each.lifetime = OperandLifeTime.SUBGRAPH_INPUT
     for each in outputs:

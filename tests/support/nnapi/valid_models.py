@@ -1,4 +1,4 @@
-"""Small valid models, each built anew so that a test may break it."""
+"""Small valid models, built anew on each call so that a test may break them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ NO_ACTIVATION = (0).to_bytes(4, "little")
 
 
 def operand(kind: T, dims: Sequence[int] = (), life: Life = Life.TEMPORARY_VARIABLE, **fields: object) -> Operand:
-    """An operand; consumers are counted by ``subgraph``."""
+    """Return an operand; ``subgraph`` counts its consumers."""
     return Operand(kind, list(dims), lifetime=life, **fields)  # type: ignore[arg-type]
 
 
 def constant(kind: T, dims: Sequence[int], offset: int, length: int, **fields: object) -> Operand:
-    """A constant in ``operandValues``."""
+    """Return a constant in ``operandValues``."""
     return operand(kind, dims, Life.CONSTANT_COPY, location=DataLocation(0, offset, length), **fields)
 
 
 def subgraph(operands: list[Operand], operations: list[Operation]) -> Subgraph:
-    """A subgraph whose consumers and lists of inputs and outputs are those that operands and operations have."""
+    """Return a subgraph with consumers, inputs and outputs derived from its operands and operations."""
     for each in operands:
         each.numberOfConsumers = 0
     for operation in operations:
@@ -45,7 +45,7 @@ def subgraph(operands: list[Operand], operations: list[Operation]) -> Subgraph:
 
 
 def circle() -> Model:
-    """Three additions, two of which wait for each other."""
+    """Three additions, two of which depend on each other."""
     ends = [operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT) for _ in range(2)]
     inner = [operand(T.TENSOR_FLOAT32, [2]) for _ in range(2)]
     result = operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_OUTPUT)
@@ -72,7 +72,7 @@ def chain() -> Model:
 
 
 def quantised() -> Model:
-    """quantize(x) + constant, both activation and constant in operandValues."""
+    """quantize(x) + constant, with activation and constant in operandValues."""
     operands = [
         operand(T.TENSOR_FLOAT32, [4], Life.SUBGRAPH_INPUT),
         operand(T.TENSOR_QUANT8_ASYMM, [4], scale=0.5, zeroPoint=100),
@@ -85,7 +85,7 @@ def quantised() -> Model:
 
 
 def convolution() -> Model:
-    """A convolution 1 x 1 of 2 channels to 3, filter and bias constant, a scale for each channel of the filter."""
+    """A 1 x 1 convolution from 2 channels to 3 with constant filter and bias, and a filter scale per channel."""
     scales = [0.5, 0.25, 1.0]
     values = np.arange(6, dtype=np.int8).tobytes() + bytes(2) + np.arange(3, dtype=np.int32).tobytes()
     ints = np.array([1, 1, 1, 0], np.int32).tobytes()  # padding SAME, strides 1, no activation
@@ -114,7 +114,7 @@ def _branch(kind: Op) -> Subgraph:
 
 
 def reference(index: int) -> Operand:
-    """An operand that stands for a referenced subgraph."""
+    """Return an operand for a referenced subgraph."""
     return operand(T.SUBGRAPH, [], Life.SUBGRAPH, location=DataLocation(0, index, 0))
 
 

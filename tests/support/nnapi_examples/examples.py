@@ -1,5 +1,8 @@
-"""Conformance examples of the NNAPI as Model objects. The examples are no part of the project: they are read from
-$NNAPI_VECTORS, or from shared/nnapi/vectors beside the checkout."""
+"""NNAPI conformance examples as Model objects.
+
+The examples are not part of the project. They are read from $NNAPI_VECTORS, or from shared/nnapi/vectors beside the
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Record = Mapping[str, Any]
 Get = Callable[[str, int], Array | None]
-"""The flat values of an operand: of which subgraph ("main", "ref0", ...), and its index; None where there are none."""
+"""Returns the flat values of an operand, given its subgraph ("main", "ref0", ...) and index; None if it has none."""
 Constants = Literal["copy", "pool", "given"]
 
 VECTORS = Path(os.environ.get("NNAPI_VECTORS") or Path(__file__).resolve().parents[4] / "shared" / "nnapi" / "vectors")
@@ -44,12 +47,12 @@ _CONSTANT = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 
 
 def available() -> bool:
-    """Whether the examples are here."""
+    """Return whether the examples are installed."""
     return VECTORS.is_dir()
 
 
 def examples(versions: Sequence[str] = VERSIONS) -> Iterator[tuple[dict[str, Any], Get]]:
-    """Every example of these versions of the interface, in the order of the files."""
+    """Yield every example of these interface versions, in the order of the files."""
     for version in versions:
         for rec in _records(version):
             yield rec, functools.partial(_get, rec["version"], rec["test"])
@@ -74,11 +77,13 @@ def _get(version: str, test: str, group: str, index: int) -> Array | None:
 def build_model(
     rec: Record, get: Get, constants: Constants = "copy"
 ) -> tuple[Model, list[Array | None], list[Array | None]]:
-    """An example as (model, inputs, expected outputs), the arrays in the order and the shapes of the main subgraph's
-    inputs and outputs; None for an input that is omitted and for an output that is not compared.
+    """Return an example as (model, inputs, expected outputs).
 
-    ``constants``: all in ``operandValues`` ("copy"), all in one ashmem pool ("pool"), or each where the example has
-    it ("given"). They are 4-byte aligned.
+    The arrays have the order and shapes of the main subgraph's inputs and outputs; None for an omitted input and for an
+    output that is not compared.
+
+    ``constants``: all in ``operandValues`` ("copy"), all in one ashmem pool ("pool"), or as in the example ("given").
+    They are 4-byte aligned.
     """
     blobs = _Blobs(constants)
     named = [("main", rec["main"]), *((f"ref{number}", each) for number, each in enumerate(rec["referenced"]))]
@@ -97,7 +102,7 @@ def build_model(
 
 
 class _Blobs:
-    """Where the constants go."""
+    """Stores the constants."""
 
     def __init__(self, constants: Constants) -> None:
         self.constants = constants
@@ -105,7 +110,7 @@ class _Blobs:
         self.shared = bytearray()
 
     def add(self, lifetime: OperandLifeTime, data: bytes) -> tuple[OperandLifeTime, DataLocation]:
-        """Put one constant; gives its lifetime and its place."""
+        """Store one constant. Returns its lifetime and location."""
         if self.constants != "given":
             pooled = self.constants == "pool"
             lifetime = OperandLifeTime.CONSTANT_REFERENCE if pooled else OperandLifeTime.CONSTANT_COPY
@@ -115,12 +120,12 @@ class _Blobs:
         return lifetime, location
 
     def pools(self) -> list[Memory]:
-        """The pools of the model."""
+        """Return the pools of the model."""
         return [ashmem(bytes(self.shared))] if self.shared else []
 
 
 def ashmem(data: bytes) -> Memory:
-    """A pool of shared memory that holds these bytes."""
+    """Return a shared memory pool with these bytes."""
     from hal.nnapi.memory import allocate_ashmem
 
     memory = allocate_ashmem(len(data))
@@ -172,13 +177,13 @@ def _shaped(operand: Record, data: Array | None) -> Array | None:
 
 
 def _output(operand: Record, data: Array | None) -> Array:
-    """A zero-sized output has no data."""
+    """An output without elements has no data."""
     if data is None:
         return np.zeros(_dims(operand), STORAGE[OperandType[operand["type"]]])
     return data.reshape(_dims(operand))
 
 
 def _dims(operand: Record) -> Sequence[int]:
-    """The dimensions in an execution; a variant of an example leaves them open in the model."""
+    """Return the dimensions at execution; a variant of an example leaves them open in the model."""
     dims: Sequence[int] = operand.get("shape", operand["dims"])
     return dims

@@ -1,6 +1,6 @@
-"""Makes mutants of the NNAPI conformance examples and counts which kind a driver refuses, and how fast.
+"""Create mutants of the NNAPI conformance examples, and report which kinds a driver refuses, and how fast.
 
-All of them take minutes::
+Running all of them takes minutes::
 
     python -m tests.support.nnapi_examples.mutants [--kind removeOperand ...] [V1_0 ...] [part of an example's name ...]
 """
@@ -26,7 +26,7 @@ KINDS = (*MUTATIONS, PREFERENCE, PRIORITY)
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mutated model, and how it is to be prepared."""
+    """A mutated model and how to prepare it."""
 
     kind: str
     what: str
@@ -36,7 +36,7 @@ class Mutant:
 
 
 def mutants(model: Model, kinds: Sequence[str] = KINDS) -> Iterator[Mutant]:
-    """Every mutant of a model, of these kinds."""
+    """Yield every mutant of a model, of these kinds."""
     for kind in kinds:
         if kind == PREFERENCE:
             yield from (Mutant(kind, f"{kind} := {value}", model, preference=value) for value in (-1, 3))
@@ -47,7 +47,7 @@ def mutants(model: Model, kinds: Sequence[str] = KINDS) -> Iterator[Mutant]:
 
 
 def refusal(mutant: Mutant) -> str | None:
-    """The message with which validation refuses a mutant; None if it does not."""
+    """Return the validation error of a mutant, or None."""
     try:
         validate_model(mutant.model)
         validate_preference(mutant.preference)
@@ -59,7 +59,7 @@ def refusal(mutant: Mutant) -> str | None:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the mutants of one kind."""
+    """Results for the mutants of one kind."""
 
     count: int = 0
     accepted: int = 0
@@ -93,14 +93,14 @@ def tally(models: Iterable[tuple[str, Model]], kinds: Sequence[str] = KINDS) -> 
 
 
 def valid_models(versions: Sequence[str] = VERSIONS, names: Sequence[str] = ()) -> Iterator[tuple[str, Model]]:
-    """The examples that a driver must execute, by name."""
+    """Yield the examples that a driver must execute, with their names."""
     for rec, get in examples(versions):
         if not rec["expectFailure"] and (not names or any(name in rec["test"] for name in names)):
             yield rec["test"], build_model(rec, get)[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each kind, then every mutant that was not refused. 1 if there are such."""
+    """Print a line per kind, then every mutant that was not refused. Returns 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS, help="mutations of this kind only")
     parser.add_argument("words", nargs="*", help="versions, parts of examples' names")

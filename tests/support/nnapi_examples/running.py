@@ -1,4 +1,4 @@
-"""Run conformance examples of the NNAPI through plans, with the references of the graph's operators or on a device.
+"""Run NNAPI conformance examples through plans, with the reference operators or on a device.
 
 As a command: ``python -m tests.support.nnapi_examples.running [--device CONFIG] [V1_0 ...] [part of a name ...]``.
 """
@@ -31,19 +31,19 @@ F32_EPSILON = 2.0**-23
 
 
 class HostBuffer:
-    """Device memory of a backend that has none."""
+    """Device memory of a backend without a device."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.data: bytes | None = None
 
     def release(self) -> None:
-        """Nothing may read it any more."""
+        """Free the buffer; it must not be read afterwards."""
         self.data = None
 
 
 class HostBackend:
-    """Runs "programs" that carry their graph, by the references of its operators; takes 1 us for each."""
+    """Runs "programs" that contain their graph with the reference operators; each run takes 1 us."""
 
     limited = staticmethod(contextlib.nullcontext)
 
@@ -52,7 +52,7 @@ class HostBackend:
         self.runs = 0
 
     def compile(self, graph: Graph) -> Program:
-        """A program without code that stands for the graph."""
+        """Return a program without code that stands for the graph."""
         tensors = (*graph.inputs, *graph.outputs)
         bindings = tuple(Binding(t.name, FIRST_IO + i, t.shape, t.dtype) for i, t in enumerate(tensors))
         split = len(graph.inputs)
@@ -62,7 +62,7 @@ class HostBackend:
         return program
 
     def run(self, program: Program, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Array]:
-        """As a Backend's."""
+        """See Backend."""
         self.runs += 1
         arrays = {binding.name: self._array(binding, inputs[binding.name]) for binding in program.inputs}
         results = reference.run(self.graphs[program], arrays)
@@ -78,29 +78,29 @@ class HostBackend:
         return np.frombuffer(value.data[: binding.nbytes], binding.dtype.storage).reshape(binding.shape)
 
     def allocate(self, nbytes: int) -> HostBuffer:
-        """As a Backend's."""
+        """See Backend."""
         return HostBuffer(nbytes)
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
-        """As a Backend's."""
+        """See Backend."""
         assert buffer.data is not None
         return bytes(buffer.data[:nbytes])
 
     def write(self, buffer: Any, data: Array) -> None:
-        """As a Backend's."""
+        """See Backend."""
         buffer.data = data.tobytes()
 
     def again(self, limit_ps: int) -> int:
-        """As a Backend's."""
+        """See Backend."""
         return 0
 
     def elapsed_ps(self) -> int:
-        """As a Backend's."""
+        """See Backend."""
         return self.runs * 1_000_000
 
 
 class SessionBackend(HostBackend):
-    """Runs programs on a simulated device; values between programs pass through the host."""
+    """Runs programs on a simulated device; values pass between programs through the host."""
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -108,11 +108,11 @@ class SessionBackend(HostBackend):
         self.time_ps = 0
 
     def compile(self, graph: Graph) -> Program:
-        """The program of the session's device."""
+        """Compile for the session's device."""
         return self.session.compile(graph)
 
     def run(self, program: Program, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> dict[str, Array]:
-        """As a Backend's."""
+        """See Backend."""
         arrays = {binding.name: self._array(binding, inputs[binding.name]) for binding in program.inputs}
         result = self.session.run(program, arrays)
         self.session.unload(program)
@@ -122,12 +122,12 @@ class SessionBackend(HostBackend):
         return {name: array for name, array in result.outputs.items() if name not in outputs}
 
     def elapsed_ps(self) -> int:
-        """As a Backend's."""
+        """See Backend."""
         return self.time_ps
 
 
 def run_example(rec: Record, get: Get, backend: HostBackend) -> list[str]:
-    """Execute an example; gives what is wrong with its outputs."""
+    """Execute an example and return the differences of its outputs."""
     model, inputs, expected = build_model(rec, get)
     plan = Plan(model, Constants(model), Vocabulary(REGISTRY, STORAGE), backend.compile)
     kinds = [model.main.operands[number].type for number in model.main.inputIndexes]
@@ -139,7 +139,7 @@ def run_example(rec: Record, get: Get, backend: HostBackend) -> list[str]:
 def differences(
     rec: Record, model: Model, inputs: Sequence[Array | None], expected: Sequence[Array | None], found: Sequence[Value]
 ) -> list[str]:
-    """What is wrong with the outputs; those whose expected values are None may be anything."""
+    """Return the differences of the outputs; outputs expected to be None are not compared."""
     if rec["multinomialTol"]:
         return list(filter(None, [compare_classes(rec, np.asarray(inputs[0]), np.asarray(found[0]))]))
     return [
@@ -150,14 +150,14 @@ def differences(
 
 
 def compare(rec: Record, model: Model, index: int, wanted: Array, value: Value) -> str:
-    """Why an output is not what the example expects, within the suite's tolerances; empty if it is."""
+    """Return why an output differs from the example beyond the suite's tolerances; empty if it does not."""
     assert not isinstance(value, Held)
     kind = model.main.operands[model.main.outputIndexes[index]].type
     if wanted.shape != value.shape and wanted.size != value.size:
         return f"shape must be {list(wanted.shape)}, got {list(value.shape)}"
     absolute, relative = tolerance(rec, kind)
     e, a = wanted.astype(np.float64).reshape(-1), value.astype(np.float64).reshape(-1)
-    with np.errstate(invalid="ignore"):  # infinity less itself
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
         bad = ~(np.abs(e - a) <= absolute + relative * np.abs(e)) & ~(np.isnan(e) & np.isnan(a)) & (e != a)
     if not bad.any():
         return ""
@@ -166,7 +166,7 @@ def compare(rec: Record, model: Model, index: int, wanted: Array, value: Value) 
 
 
 def tolerance(rec: Record, kind: int) -> tuple[float, float]:
-    """Absolute and relative tolerance of an output of this type."""
+    """Return the absolute and relative tolerance for an output type."""
     groups = [rec["main"], *rec["referenced"]]
     half = rec["relaxed"] or any(o["type"] == "TENSOR_FLOAT16" for group in groups for o in group["operands"])
     if kind == OperandType.TENSOR_BOOL8:
@@ -177,7 +177,7 @@ def tolerance(rec: Record, kind: int) -> tuple[float, float]:
 
 
 def compare_classes(rec: Record, logits: Array, value: Array) -> str:
-    """RANDOM_MULTINOMIAL: how often each class came, against its probability by the logits."""
+    """RANDOM_MULTINOMIAL: compare the frequency of each class with its probability from the logits."""
     weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     wanted = weights / weights.sum(axis=1, keepdims=True)
     got = np.stack([np.bincount(row, minlength=logits.shape[1]) / row.size for row in value])
@@ -186,7 +186,7 @@ def compare_classes(rec: Record, logits: Array, value: Array) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command; exit code 1 if an example fails."""
+    """Entry point of the command line. Returns 1 if an example fails."""
     words = list(words)
     session = Session(words.pop(words.index("--device") + 1), cache_dir=False) if "--device" in words else None
     words = [word for word in words if word != "--device"]

@@ -1,4 +1,4 @@
-"""Conformance examples inside other structures that mean the same: other layouts, results used again, control flow."""
+"""Conformance examples in equivalent structures: other layouts, results used again, control flow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Example = tuple[Record, Get]
 Group = dict[str, Any]
 """A subgraph of a record."""
 Values = dict[tuple[str, int], Array | None]
-"""Values that an example did not have, by subgraph and operand."""
+"""Values added to an example, by subgraph and operand."""
 
 _NCHW = (0, 3, 1, 2)
 _IMAGES = {
@@ -30,11 +30,12 @@ _IMAGES = {
         ((0,), (0,)),
     ),
 }  # fmt: skip
-"""Operations with a layout: which inputs and outputs have it. It is their first BOOL, or left out at the end."""
+"""Operations with a layout, and which inputs and outputs have it. The layout is their first BOOL, or omitted at the
+end."""
 
 
 def channels_first(rec: Record, get: Get) -> Example | None:
-    """Images whose channels come last have them first."""
+    """Convert images from channels last to channels first."""
     rec = copy.deepcopy(rec)
     main = rec["main"]
     if len(main["operations"]) != 1 or main["operations"][0]["type"] not in _IMAGES:
@@ -62,7 +63,7 @@ def channels_first(rec: Record, get: Get) -> Example | None:
 
 
 def scalars(rec: Record, get: Get) -> Example | None:
-    """Constant scalars of the main subgraph are inputs."""
+    """Turn constant scalars of the main subgraph into inputs."""
     rec = copy.deepcopy(rec)
     main, count = rec["main"], len(rec["main"]["inputs"])
     for index, operand in enumerate(main["operands"]):
@@ -73,7 +74,7 @@ def scalars(rec: Record, get: Get) -> Example | None:
 
 
 def doubled(rec: Record, get: Get) -> Example | None:
-    """Every operation comes twice, with the same inputs; the outputs of both are outputs, in reverse order."""
+    """Repeat every operation with the same inputs; the outputs of both are model outputs, in reverse order."""
     if rec["referenced"]:
         return None
     rec = copy.deepcopy(rec)
@@ -93,7 +94,7 @@ def doubled(rec: Record, get: Get) -> Example | None:
 
 
 def passed_on(rec: Record, get: Get) -> Example | None:
-    """Outputs are read as well: what they make when zero is added is one more output."""
+    """Read the outputs as well: each output plus zero is another output."""
     rec = copy.deepcopy(rec)
     main = rec["main"]
     values: Values = {}
@@ -114,7 +115,7 @@ def passed_on(rec: Record, get: Get) -> Example | None:
 
 
 def branch(rec: Record, get: Get) -> Example | None:
-    """The main subgraph is both branches of an IF."""
+    """Use the main subgraph as both branches of an IF."""
     if rec["referenced"] or not _all_given(rec, get):
         return None
     inner = copy.deepcopy(rec["main"])
@@ -132,7 +133,7 @@ def branch(rec: Record, get: Get) -> Example | None:
 
 
 def loop(rec: Record, get: Get) -> Example | None:
-    """The main subgraph is the body of a WHILE that runs it twice; its inputs are only read."""
+    """Use the main subgraph as the body of a WHILE with two iterations; its inputs are only read."""
     outputs = [rec["main"]["operands"][index] for index in rec["main"]["outputs"]]
     if rec["referenced"] or not _all_given(rec, get) or any(0 in operand["dims"] for operand in outputs):
         return None
@@ -187,7 +188,7 @@ def _group() -> Group:
 
 
 def added(group: Group, **fields: Any) -> int:
-    """A new operand; gives its index."""
+    """Add an operand and return its index."""
     group["operands"].append({**copy.deepcopy(_BLANK), **copy.deepcopy(fields)})
     return len(group["operands"]) - 1
 
@@ -197,7 +198,7 @@ def _subgraph(group: Group, index: int) -> int:
 
 
 def _copies(group: Group, source: Group, indexes: Sequence[int], values: Values, get: Get) -> list[int]:
-    """Operands of the main subgraph like those of the example, with their values; an input is read once."""
+    """Copy operands with their values to the main subgraph; an input is read only once."""
     made = []
     for index in indexes:
         operand = source["operands"][index]
@@ -215,7 +216,7 @@ def _storage(operand: Record) -> np.dtype[Any]:
 
 
 def _all_given(rec: Record, get: Get) -> bool:
-    """Whether no input is omitted: IF and WHILE hand on what has a value."""
+    """Return whether no input is omitted, because IF and WHILE only pass operands with values."""
     return all(get("main", index) is not None for index in rec["main"]["inputs"])
 
 
@@ -224,7 +225,7 @@ def over(get: Get, values: Values) -> Get:
 
 
 def _moved(get: Get, values: Values, name: str) -> Get:
-    """The values, and in the subgraph of that name those which the example had in its main one."""
+    """Return the values, with those of the example's main subgraph moved to the subgraph ``name``."""
 
     def moved(group: str, index: int) -> Array | None:
         return values.get((group, index), get("main", index) if group == name else None)

@@ -1,7 +1,7 @@
-"""Conformance examples in other forms that mean the same: other types, constants as inputs, dimensions left open, and
-the ones of ``structures`` and ``without_images``.
+"""Conformance examples in equivalent forms: other types, constants as inputs, open dimensions, and the forms of
+``structures`` and ``without_images``.
 
-As a command: ``python -m tests.support.nnapi_examples.variants [variant ...] [-- words for running]``.
+As a command: ``python -m tests.support.nnapi_examples.variants [variant ...] [-- arguments of running]``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.support.nnapi_examples.structures import STRUCTURES, Example
 from tests.support.nnapi_examples.without_images import empty
 
 Variant = Callable[[Record, Get], Example | None]
-"""The example in another form; None if it has nothing to change."""
+"""Returns the example in another form; None if there is nothing to change."""
 
 _HALF = {"TENSOR_FLOAT32": "TENSOR_FLOAT16", "FLOAT32": "FLOAT16"}
 _DUMMY = ("TENSOR_FLOAT32", "TENSOR_FLOAT16", "TENSOR_QUANT8_ASYMM", "TENSOR_QUANT8_ASYMM_SIGNED", "TENSOR_INT32")
 
 
 def half(rec: Record, get: Get) -> Example | None:
-    """Every FLOAT32 is a FLOAT16."""
+    """Change every FLOAT32 to FLOAT16."""
     rec = copy.deepcopy(rec)
     floats = set()
     for name, operand, index in _operands(rec):
@@ -45,12 +45,12 @@ def _to_half(array: Array) -> Array:
 
 
 def relaxed(rec: Record, get: Get) -> Example | None:
-    """FLOAT32 may be computed as FLOAT16."""
+    """Allow computing FLOAT32 as FLOAT16."""
     return ({**rec, "relaxed": True}, get) if not rec["relaxed"] else None
 
 
 def signed(rec: Record, get: Get) -> Example | None:
-    """TENSOR_QUANT8_ASYMM is TENSOR_QUANT8_ASYMM_SIGNED, 128 less."""
+    """Change TENSOR_QUANT8_ASYMM to TENSOR_QUANT8_ASYMM_SIGNED, minus 128."""
     rec = copy.deepcopy(rec)
     changed = set()
     for name, operand, index in _operands(rec):
@@ -61,7 +61,7 @@ def signed(rec: Record, get: Get) -> Example | None:
 
 
 def inputs(rec: Record, get: Get) -> Example | None:
-    """Constant tensors of the main subgraph are inputs."""
+    """Turn constant tensors of the main subgraph into inputs."""
     rec = copy.deepcopy(rec)
     main = rec["main"]
     for index, operand in enumerate(main["operands"]):
@@ -72,7 +72,7 @@ def inputs(rec: Record, get: Get) -> Example | None:
 
 
 def internal(rec: Record, get: Get) -> Example | None:
-    """Inputs come out of an addition of zero."""
+    """Let inputs come from an addition of zero."""
     rec = copy.deepcopy(rec)
     main, extra = rec["main"], {}
     for place, index in enumerate(list(main["inputs"])):
@@ -102,12 +102,12 @@ _INT32 = {
 
 
 def open_dimensions(rec: Record, get: Get) -> Example | None:
-    """Every dimension of what is no constant is 0."""
+    """Set every dimension of non-constant operands to 0."""
     return _opened(rec, lambda dims: [0] * len(dims)), get
 
 
 def open_ranks(rec: Record, get: Get) -> Example | None:
-    """Tensors that are no constants have no dimensions."""
+    """Remove the dimensions of non-constant tensors."""
     return _opened(rec, lambda dims: []), get
 
 
@@ -140,7 +140,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def attempt(rec: Record, get: Get, variant: Variant) -> str:
-    """How a variant of an example ends: "passed", "nothing to change", "refused: ..." or "failed: ..."."""
+    """Return the outcome of a variant: "passed", "nothing to change", "refused: ..." or "failed: ..."."""
     changed = variant(rec, get)
     if changed is None:
         return "nothing to change"
@@ -158,7 +158,7 @@ def attempt(rec: Record, get: Get, variant: Variant) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """The command."""
+    """Entry point of the command line."""
     failures = 0
     verbose = "-v" in words
     for name, variant in VARIANTS.items():

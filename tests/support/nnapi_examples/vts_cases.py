@@ -1,5 +1,5 @@
-"""Models with inputs and expected outputs for the families of the vendor test suite: our own, and examples if they are
-there."""
+"""Models with inputs and expected outputs for the test families of the vendor test suite: built here, and from the
+examples if installed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ I32, Q8, Q8S = OperandType.TENSOR_INT32, OperandType.TENSOR_QUANT8_ASYMM, Operan
 
 @dataclass(frozen=True)
 class Case:
-    """``expected``: None for an output whose values do not matter. ``verdict(index, array)``: what is wrong with it."""
+    """``expected``: None for an output that is not compared. ``verdict(index, array)``: returns what is wrong with an
+    output."""
 
     name: str
     model: Model
@@ -45,12 +46,12 @@ class Case:
 
     @property
     def dims(self) -> list[tuple[int, ...]]:
-        """Dimensions of the outputs as the model has them."""
+        """Dimensions of the outputs in the model."""
         main = self.model.main
         return [tuple(main.operands[number].dimensions) for number in main.outputIndexes]
 
     def opened(self) -> Case:
-        """The same with outputs of unknown dimensions."""
+        """Return the case with outputs of unknown dimensions."""
         model = deepcopy(self.model)
         for number in model.main.outputIndexes:
             operand = model.main.operands[number]
@@ -58,14 +59,14 @@ class Case:
         return replace(self, model=model)
 
     def frame(self, *, specified: bool = True, short: bool = False) -> Frame:
-        """Memory and a request; ``short``: a byte less for the first output than it has."""
+        """Return memory and a request; with ``short``, the first output has a byte too few."""
         frame = Frame(self.inputs, self.sizes, self.dims if specified else None)
         if short:
             frame.request.outputs[0].location.length -= 1
         return frame
 
     def problem(self, outcome: Outcome) -> str:
-        """What is wrong with the outputs of an execution that went well."""
+        """Return what is wrong with the outputs of a successful execution."""
         if outcome.status is not NONE:
             return outcome.status.name
         for index, number in enumerate(self.model.main.outputIndexes):
@@ -75,13 +76,13 @@ class Case:
         return ""
 
     def shapes(self) -> list[OutputShape]:
-        """What an execution that went well says of the outputs."""
+        """Return the output shapes that a successful execution reports."""
         dims = [None if array is None else list(array.shape) for array in self.expected]
         return [OutputShape(each or [], True) for each in dims]
 
 
 def own_cases() -> list[Case]:
-    """Small models of one and several operations and outputs."""
+    """Return small models with one or several operations and outputs."""
     rng = np.random.default_rng(7)
     a, b = rng.standard_normal((2, 3, 5), np.float32)
     x = rng.standard_normal((1, 32), np.float32)
@@ -102,7 +103,7 @@ def own_cases() -> list[Case]:
 
 
 def sampled_cases(step: int) -> Iterator[Case]:
-    """Every so manyth example that is to succeed."""
+    """Yield every ``step``-th example that must succeed."""
     if not available():
         return
     for rec, get in list(examples())[::step]:
@@ -144,7 +145,7 @@ def _signed(array: Array) -> Array:
 
 
 def quantised_sum(kind: OperandType, zero: int) -> Model:
-    """y = a + b in 8 bits, where y has steps of twice the size."""
+    """Build y = a + b in 8 bits, where y has twice the scale."""
     operands = [
         replace(tensor(life, (4, 7), 1, kind), scale=scale, zeroPoint=zero)
         for life, scale in ((IN, 0.5), (IN, 0.5), (OUT, 1.0))

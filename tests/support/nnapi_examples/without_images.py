@@ -1,4 +1,4 @@
-"""Conformance examples whose images come out of ROI_ALIGN without a region, so that there are none of them."""
+"""Conformance examples with empty batches: the images come from ROI_ALIGN without regions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PER_IMAGE = frozenset(
         "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "SOFTMAX", "SPACE_TO_BATCH_ND", "SPACE_TO_DEPTH", "SUB", "TANH",
     }
 )  # fmt: skip
-"""Operations that make nothing of no image."""
+"""Operations that give an empty result for an empty batch."""
 
 _BOXES = {"TENSOR_FLOAT32": "TENSOR_FLOAT32", "TENSOR_FLOAT16": "TENSOR_FLOAT16"}
 _NUMBERS = {"TENSOR_FLOAT16": "FLOAT16"}
 
 
 def empty(rec: Record, get: Get) -> Example | None:
-    """Operands like the first input, itself included, have no images, and neither has the output."""
+    """Give all operands like the first input (including it) an empty batch; the output is then empty, too."""
     operations = rec["main"]["operations"]
     if len(operations) != 1 or operations[0]["type"] not in PER_IMAGE:
         return None
@@ -53,7 +53,7 @@ _IMAGES = ("TENSOR_FLOAT32", "TENSOR_FLOAT16", "TENSOR_QUANT8_ASYMM", "TENSOR_QU
 
 
 def _nothing(main: Group, index: int, values: Values) -> list[dict[str, Any]]:
-    """Operations that make operand ``index`` empty: the regions of an image that no score is high enough for."""
+    """Return operations that make operand ``index`` empty: regions of an image for which no score is high enough."""
     image = main["operands"][index]
     kind = image["type"]
     box, number = _BOXES.get(kind, "TENSOR_QUANT16_ASYMM"), _NUMBERS.get(kind, "FLOAT32")

@@ -1,4 +1,4 @@
-"""Models that judge npusim: built from seeds, or shipped with the onnx package; no builder imports npusim.
+"""Models to test npusim with: built from seeds, or shipped with the onnx package. The builders do not import npusim.
 
 Every builder returns an ``onnx.ModelProto`` and is a pure function of its arguments.
 """

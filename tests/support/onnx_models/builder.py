@@ -14,9 +14,9 @@ Array = npt.NDArray[Any]
 
 
 class ModelBuilder:
-    """Collects nodes and initializers; every verb returns the name of the value that it made.
+    """Collects nodes and initializers; every method returns the name of the value that it added.
 
-    ``opset`` is the ai.onnx version that the model imports, ``seed`` decides every weight.
+    ``opset`` is the ai.onnx version of the model; ``seed`` determines every weight.
     """
 
     def __init__(self, name: str, *, seed: int = 0, opset: int = 17, ir_version: int = 8) -> None:
@@ -30,7 +30,7 @@ class ModelBuilder:
         self._count = 0
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing has yet."""
+        """Return an unused name."""
         self._count += 1
         return f"{stem}_{self._count}"
 
@@ -40,21 +40,21 @@ class ModelBuilder:
         return name
 
     def const(self, array: Any, stem: str = "const") -> str:
-        """An initializer holding the array as it is."""
+        """Add an initializer with the array."""
         name = self.fresh(stem)
         self._initializers.append(numpy_helper.from_array(np.asarray(array), name))
         return name
 
     def ints(self, *values: int) -> str:
-        """An int64 vector, as shapes and axes are written."""
+        """Add an int64 vector, as used for shapes and axes."""
         return self.const(np.array(values, np.int64), "ints")
 
     def scalar(self, value: float) -> str:
-        """A float32 scalar of rank 0."""
+        """Add a float32 scalar of rank 0."""
         return self.const(np.float32(value), "scalar")
 
     def normal(self, shape: Sequence[int], scale: float = 1.0, mean: float = 0.0, stem: str = "weight") -> str:
-        """A float32 initializer drawn from a normal distribution."""
+        """Add a float32 initializer drawn from a normal distribution."""
         values = self.rng.standard_normal(tuple(shape), np.float32)
         return self.const(values * np.float32(scale) + np.float32(mean), stem)
 
@@ -82,7 +82,7 @@ class ModelBuilder:
         gain: float = 2.0,
         bias: bool = True,
     ) -> str:
-        """A "same"-padded convolution; ``gain`` is output variance per input power (2 after a Relu)."""
+        """Add a convolution with "same" padding; ``gain`` is output variance per input power (2 after a Relu)."""
         fan_in = channels // groups * kernel * kernel
         weight = self.normal((out_channels, channels // groups, kernel, kernel), (gain / fan_in) ** 0.5)
         operands = [x, weight]
@@ -100,17 +100,17 @@ class ModelBuilder:
         )
 
     def linear(self, x: str, features: int, out_features: int, *, gain: float = 1.0, bias: bool = True) -> str:
-        """``x @ W + b`` on the last axis, as exporters write a linear layer on a sequence."""
+        """Add ``x @ W + b`` on the last axis, as exporters write a linear layer on a sequence."""
         y = self.op("MatMul", x, self.normal((features, out_features), (gain / features) ** 0.5))
         return self.op("Add", self.normal((out_features,), 0.1, stem="bias"), y) if bias else y
 
     def gemm(self, x: str, features: int, out_features: int, *, gain: float = 1.0) -> str:
-        """``x @ W.T + b`` of a matrix x, as exporters write a classifier head."""
+        """Add ``x @ W.T + b`` for a matrix x, as exporters write a classifier head."""
         weight = self.normal((out_features, features), (gain / features) ** 0.5)
         return self.op("Gemm", x, weight, self.normal((out_features,), 0.1, stem="bias"), transB=1)
 
     def finish(self, outputs: Sequence[str]) -> onnx.ModelProto:
-        """The model, its value types inferred and checked by onnx itself."""
+        """Return the model after shape inference and a check by onnx."""
         bare = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph(self._nodes, self.name, self._inputs, bare, self._initializers)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])

@@ -110,8 +110,8 @@ def mobilenet_v1(*, seed: int = 0, image: int = 224, classes: int = 1000, width:
 
 
 def yolo(*, seed: int = 0, image: int = 256, width: int = 16, classes: int = 80) -> onnx.ModelProto:
-    """A detector as exporters write it: SiLU, blocks that split and concatenate, pooling side by side, an upward path
-    with skips, a head at each of three sizes.
+    """A detector as exporters write it: SiLU, blocks that split and concatenate, parallel pooling, an upward path with
+    skips, and a head at each of three sizes.
 
     Input ``x`` [1, 3, image, image] float32, output [1, classes + 4, cells]. image must be a multiple of 32.
     """

@@ -1,4 +1,4 @@
-"""Quantised networks of images as float models in NCHW, and given the scales of a quantised file of such a model."""
+"""Quantised image networks as float models in NCHW, and with the scales of a quantised file of such a model."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ _UNARY: dict[Unary, tuple[str, tuple[str, ...]]] = {
 
 
 class FloatExport:
-    """Writes a network, whose images are NHWC, as PyTorch's exporter writes it: NCHW, SiLU as two nodes. Values have
-    the names of the graph's quantised ones; weights are random."""
+    """Writes an NHWC network as PyTorch's exporter would: NCHW, SiLU as two nodes.
+
+    Values have the names of the graph's quantised ones; weights are random.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -39,7 +41,7 @@ class FloatExport:
         self._name: dict[Tensor, str] = {tensor: tensor.name for tensor in graph.inputs}
 
     def model(self) -> onnx.ModelProto:
-        """The float model."""
+        """Return the float model."""
         for op in self._graph.ops:
             self._write(op)
         inputs, outputs = (
@@ -51,7 +53,7 @@ class FloatExport:
 
     @property
     def names(self) -> Mapping[Tensor, str]:
-        """The name of each value in the model."""
+        """Return the name of each value in the model."""
         return self._name
 
     def _store(self, name: str, value: npt.NDArray[Any]) -> str:
@@ -73,13 +75,13 @@ class FloatExport:
         self._name[op.output] = x
 
     def _quantize(self, op: Op, x: str) -> None:
-        # The node before makes the value that the file quantises.
+        # The previous node produces the value that the file quantises.
         if self._nodes and x == self._nodes[-1].output[0] and not x.startswith("q:"):
             self._nodes[-1].output[0] = x = f"q:{op.output.name}"
         self._name[op.output] = x
 
     def _parameters(self, op: Op, depth: int, channels: int) -> list[str]:
-        """Random weights for so many summands of a result, and biases of 0."""
+        """Return random weights for ``depth`` summands per result, and biases of 0."""
         weights = self._rng.standard_normal(op.input(1).shape, np.float32) * np.float32((2 / depth) ** 0.5)
         return [self._store(f"{op.name}.w", weights), self._store(f"{op.name}.b", np.zeros(channels, np.float32))]
 
@@ -122,7 +124,7 @@ class FloatExport:
 
     def _gather(self, op: Op, x: str) -> None:
         axis = 2 if op.attrs["axis"] == 1 else 3
-        # One node for rows and columns, as exporters write it: the one for columns does both.
+        # One node for rows and columns, as exporters write it: the node for columns does both.
         if axis == 2:
             self._name[op.output] = x
             return
@@ -149,7 +151,7 @@ class FloatExport:
         if len(op.output.shape) == 2:
             self._node(op, "Flatten", [x], axis=1)
             return
-        # A sequence [batch, steps, features] as an image of one row.
+        # A sequence [batch, steps, features] as an image with one row.
         batch, _, steps, features = op.output.shape
         turned = helper.make_node("Transpose", [x], [f"{op.name}.t"], name=f"{op.name}.t", perm=[0, 2, 1])
         self._nodes.append(turned)
@@ -171,7 +173,7 @@ class FloatExport:
             return
         kind = "MaxPool" if attrs["fn"] == "max" else "AveragePool"
         shape: dict[str, Any] = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "pads": attrs["pads"]}
-        # Windows that reach beyond the image: ceil_mode.
+        # Windows that extend beyond the image need ceil_mode.
         reach = [
             (out - 1) * stride + kernel > size + before + after
             for out, stride, kernel, size, before, after in zip(
@@ -197,11 +199,11 @@ _WRITERS = {
     "softmax": FloatExport._softmax,
     "reshape": FloatExport._reshape,
 }
-"""How each kind is written."""
+"""Writer of each kind."""
 
 
 def planes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an image NHWC as NCHW; others as they are."""
+    """Return an NHWC image shape as NCHW; other shapes are unchanged."""
     return (shape[0], shape[3], shape[1], shape[2]) if len(shape) == 4 else shape
 
 
@@ -224,7 +226,7 @@ class Rescaled:
         }
 
     def graph(self) -> Graph:
-        """The graph."""
+        """Return the graph."""
         for tensor in self._graph.inputs:
             x = self._build.input(tensor.name, planes(tensor.shape), DType.FLOAT32)
             scale, zero, dtype = self._parameters(tensor)
@@ -247,7 +249,7 @@ class Rescaled:
 
     def _parameters(self, tensor: Tensor) -> tuple[Tensor, Tensor, DType]:
         while self._names[tensor] not in self._quantised:
-            # What is only moved in front of the first layer is quantised behind the movement.
+            # A value that is only moved before the first layer is quantised after the movement.
             tensor = next(op.output for op in self._graph.ops if tensor in op.inputs)
         scale, zero = map(self._array, self._quantised[self._names[tensor]])
         dtype = DType.INT8 if zero.dtype == np.int8 else DType.UINT8

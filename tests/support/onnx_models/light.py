@@ -36,12 +36,12 @@ SMALLEST_FIRST = (
     "resnet50",
     "vgg19",
 )
-"""The names by number of multiplications: where a test takes only a few, it takes the first."""
+"""Names ordered by number of multiplications; a test that takes only a few takes the first ones."""
 
 
 @dataclass(frozen=True)
 class LightCase:
-    """One shipped model with what onnx's own runner feeds it and what it must answer within rtol and atol."""
+    """A shipped model with the inputs of onnx's own runner and the outputs expected within rtol and atol."""
 
     name: str
     model: onnx.ModelProto
@@ -52,14 +52,14 @@ class LightCase:
 
 
 def directory() -> Path:
-    """Where the installed onnx package keeps the light models."""
+    """Return the directory of the light models in the installed onnx package."""
     package = onnx.__file__
     assert package is not None
     return Path(package).parent / "backend" / "test" / "data" / "light"
 
 
 def model_path(name: str) -> Path:
-    """The shipped file; name is one of NAMES."""
+    """Return the shipped file; name is one of NAMES."""
     if name not in NAMES:
         raise ValueError(f"light model: must be one of {', '.join(NAMES)}, got {name!r}")
     return directory() / f"light_{name}.onnx"
@@ -72,7 +72,7 @@ def ramp(shape: tuple[int, ...]) -> Array:
 
 
 def load(name: str) -> LightCase:
-    """The shipped model with its shipped expected output."""
+    """Return the shipped model with its expected output."""
     model = onnx.load(model_path(name))
     given = {tensor.name for tensor in model.graph.initializer}
     inputs = {
@@ -86,9 +86,9 @@ def load(name: str) -> LightCase:
 
 
 def randomised(name: str, seed: int) -> onnx.ModelProto:
-    """The model with seeded random weights in place of its constants, scaled so that activations stay of order 1.
+    """Return the model with seeded random weights instead of its constants, scaled so that activations stay of order 1.
 
-    Weights become initializers, listed among the graph inputs too as IR version 3 asks.
+    Weights become initializers, which are also listed as graph inputs because IR version 3 requires it.
     """
     model = onnx.load(model_path(name))
     graph = model.graph
@@ -104,7 +104,7 @@ def randomised(name: str, seed: int) -> onnx.ModelProto:
 
 
 def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
-    """Every float weight that something reads, in file order: made by ConstantOfShape or stored as an initializer."""
+    """Return every float weight that is read, in file order: made by ConstantOfShape or stored as an initializer."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     read = {operand for node in graph.node for operand in node.input}
     shapes = {
@@ -138,7 +138,7 @@ _OPERAND_ROLES = {
     ("Add", 1): _Role(deviation=0.05),
 }
 _BRANCH_SCALE = _Role(uniform=(0.25, 0.4))
-"""A residual branch's last scale: small, or each of the sums would double the power that flows on."""
+"""Last scale of a residual branch: small, because each sum would otherwise double the power."""
 _GAINS = {"Relu": 2.0, "MaxPool": 1.0, "AveragePool": 2.0, "GlobalAveragePool": 2.0}
 """Output variance per input power that keeps variance near one after each source; one after any other source."""
 _LOGIT_SCALE = {
@@ -151,12 +151,12 @@ _LOGIT_SCALE = {
     "vgg19": 1.5,
     "zfnet512": 1.5,
 }
-"""Factor on the last layer's weights that spreads the softmax's answers over about two decades (found by trying)."""
+"""Factor on the last layer's weights that spreads the softmax over about two decades (found by experiment)."""
 _TRANSPARENT = ("Reshape", "Unsqueeze", "Transpose", "Dropout", "LRN", "Concat")
 
 
 def _roles(graph: onnx.GraphProto) -> dict[str, _Role]:
-    """The role of each operand that is read as a weight, looking through the Reshape or Unsqueeze of it."""
+    """Return the role of each operand that is read as a weight, also through a Reshape or Unsqueeze."""
     makers = {result: node for node in graph.node for result in node.output}
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:
@@ -178,7 +178,7 @@ def _roles(graph: onnx.GraphProto) -> dict[str, _Role]:
 
 
 def _origin(operand: str, graph: onnx.GraphProto) -> str:
-    """The weight behind an operand, looking through Reshape."""
+    """Return the weight behind an operand, through Reshape."""
     makers = {node.output[0]: node for node in graph.node if node.op_type == "Reshape"}
     while operand in makers:
         operand = makers[operand].input[0]
@@ -186,7 +186,7 @@ def _origin(operand: str, graph: onnx.GraphProto) -> str:
 
 
 def _gain(source: str, makers: dict[str, onnx.NodeProto]) -> float:
-    """The gain of a convolution or a matrix product that reads the source."""
+    """Return the gain of a convolution or matrix product that reads the source."""
     while source in makers and makers[source].op_type in _TRANSPARENT:
         source = makers[source].input[0]
     return _GAINS.get(makers[source].op_type, 1.0) if source in makers else 1.0

@@ -1,7 +1,7 @@
-"""Decoders of Llama's form: RMSNorm, rotary positions, SwiGLU, one step beside a cache of keys and values.
+"""Llama-like decoders: RMSNorm, rotary positions, SwiGLU, one decoding step with a key-value cache.
 
-The weights lie in one file beside the model, which is made sparse: a hole reads as zeros and takes no room, and the
-step of a network of 7 billion weights has the same shapes, types and times.
+The weights are in one sparse file beside the model: holes read as zeros and take no space, while shapes, types and
+times are those of a real network, even with 7 billion weights.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from onnx import TensorProto, helper
 
 OPSET = 17
 _EXTERNAL = 1 << 10
-"""Bytes from which a weight lies in the file."""
+"""Weights of at least this many bytes are stored in the file."""
 
 
 @dataclass(frozen=True)
 class LlamaSizes:
-    """What such a decoder is; those of Llama-2-7B, if nothing else is said. ``past``: tokens in the cache."""
+    """Sizes of a decoder, by default those of Llama-2-7B. ``past``: tokens in the cache."""
 
     layers: int = 32
     hidden: int = 4096
@@ -33,13 +33,13 @@ class LlamaSizes:
 
     @property
     def width(self) -> int:
-        """Elements of one head."""
+        """Elements per head."""
         return self.hidden // self.heads
 
 
 @dataclass
 class _Model:
-    """Nodes, and initializers whose data lies in ``file``, one behind the other."""
+    """Nodes, and initializers with their data in ``file``, one after the other."""
 
     file: str
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -116,7 +116,7 @@ def _layer(m: _Model, x: str, number: int, sizes: LlamaSizes) -> str:
 
 
 def llama(sizes: LlamaSizes, file: str = "weights.bin") -> tuple[onnx.ModelProto, int]:
-    """One decoding step in float16, from the embedded token to the logits; and how long the file of weights is."""
+    """Return one decoding step in float16, from the embedded token to the logits, and the size of the weight file."""
     m = _Model(file)
     m.const("epsilon", np.float16(1e-5).reshape(()))
     m.const("scale", np.float16(sizes.width**-0.5).reshape(()))
@@ -146,7 +146,7 @@ def llama(sizes: LlamaSizes, file: str = "weights.bin") -> tuple[onnx.ModelProto
 
 
 def write_llama(directory: Path, sizes: LlamaSizes, name: str = "llama") -> Path:
-    """The model in a file, and beside it one that is a hole as long as its weights. The path of the model."""
+    """Write the model, and beside it a sparse weight file. Returns the path of the model."""
     model, size = llama(sizes, f"{name}.bin")
     path = directory / f"{name}.onnx"
     path.write_bytes(model.SerializeToString())

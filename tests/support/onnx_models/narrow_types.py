@@ -1,4 +1,4 @@
-"""Networks in narrow types: 16-bit activations and dynamic scales by onnxruntime's tools, 4-bit weights by hand."""
+"""Networks with narrow types: 16-bit activations and dynamic scales from onnxruntime's tools, and 4-bit weights."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.support.onnx_models.oracle import Array
 from tests.support.onnx_models.qdq import Samples
 
 INT4_OPSET = 21
-"""The first one with tensors of 4 bits."""
+"""First opset with 4-bit tensors."""
 
 
 def activations_of_16_bits(
     model: onnx.ModelProto, inputs: dict[str, Array], cache: Path, *, activation: QuantType = QuantType.QUInt16
 ) -> onnx.ModelProto:
-    """QDQ with int8 weights for each channel, calibrated on one input."""
+    """Quantise to QDQ with per-channel int8 weights, calibrated on one input."""
     with _tool(model, cache) as (source, target):
         prepared = cache / "prepared.onnx"
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
@@ -35,15 +35,17 @@ def activations_of_16_bits(
 
 
 def dynamic(model: onnx.ModelProto, cache: Path) -> onnx.ModelProto:
-    """DynamicQuantizeLinear before every product of integers."""
+    """Quantise with a DynamicQuantizeLinear before every integer product."""
     with _tool(model, cache) as (source, target):
         quantize_dynamic(str(source), str(target))
         return onnx.load(target)
 
 
 def weights_of_4_bits(model: onnx.ModelProto, *, block: int) -> onnx.ModelProto:
-    """Every weight as INT4 behind a DequantizeLinear: of convolutions and transposed ones of Gemm with a scale for each
-    output channel, of other products with one for each ``block`` rows."""
+    """Convert every weight to INT4 followed by a DequantizeLinear.
+
+    Convolutions and transposed Gemm weights get a scale per output channel, other products one per ``block`` rows.
+    """
     model = version_converter.convert_version(model, INT4_OPSET)
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes: list[onnx.NodeProto] = []
@@ -79,7 +81,7 @@ def weights_of_4_bits(model: onnx.ModelProto, *, block: int) -> onnx.ModelProto:
 
 @contextmanager
 def _tool(model: onnx.ModelProto, cache: Path) -> Iterator[tuple[Path, Path]]:
-    """Files for a tool, which says nothing meanwhile."""
+    """Provide files for a tool and suppress its output."""
     cache.mkdir(parents=True, exist_ok=True)
     source, target = cache / "source.onnx", cache / "target.onnx"
     onnx.save(model, source)

@@ -1,4 +1,4 @@
-"""Outputs that others compute, and how far ours may be from them."""
+"""Outputs computed by other implementations, and error measures between them and ours."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = npt.NDArray[Any]
 def runtime_session(
     model: onnx.ModelProto | str, *, threads: int = 1, optimise: bool = True
 ) -> onnxruntime.InferenceSession:
-    """An onnxruntime session on the CPU with a fixed number of threads.
+    """Return an onnxruntime session on the CPU with a fixed number of threads.
 
-    ``optimise=False`` keeps every node as it is written: a QDQ model is then computed in float between its
-    quantisers. Fused, it is computed in integers, and told not to multiply uint8 by int8: that kernel saturates on
-    CPUs without VNNI. A model that is written with such products must go through ``unsigned`` first.
+    ``optimise=False`` keeps every node as written: a QDQ model is then computed in float between its quantisers. With
+    fusion it is computed in integers, configured not to multiply uint8 by int8, because that kernel saturates on CPUs
+    without VNNI. A model written with such products must be converted by ``unsigned`` first.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -36,14 +36,15 @@ def runtime_session(
 def runtime_outputs(
     model: onnx.ModelProto | str, inputs: Mapping[str, Array], *, threads: int = 1, optimise: bool = True
 ) -> dict[str, Array]:
-    """What onnxruntime computes, by output name."""
+    """Return the outputs of onnxruntime by name."""
     session = runtime_session(model, threads=threads, optimise=optimise)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def graph_inputs(model: onnx.ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """The inputs that a caller must feed (initializers left out): name -> (onnx element type, static shape)."""
+    """Return the inputs that a caller must provide (without initializers): name -> (onnx element type, static
+    shape)."""
     given = {tensor.name for tensor in model.graph.initializer}
     feeds = {}
     for info in model.graph.input:
@@ -54,9 +55,9 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, tuple[int, tuple[int, ...]
 
 
 def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
-    """Seeded float inputs of standard normal values for every input of a float model.
+    """Return seeded standard normal values for every input of a float model.
 
-    Raises ValueError on an input of another type: its legal values are the model's secret.
+    Raises ValueError for an input of another type, because its valid values are not known.
     """
     rng = np.random.default_rng(seed)
     feeds = {}
@@ -68,7 +69,7 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
 
 
 def relative_error(actual: Array, expected: Array) -> float:
-    """The largest |difference| over the largest |expected|; raises AssertionError on another shape or type."""
+    """Return the largest |difference| over the largest |expected|. Raises AssertionError for another shape or type."""
     assert actual.shape == expected.shape, f"shape must be {expected.shape}, got {actual.shape}"
     assert actual.dtype == expected.dtype, f"dtype must be {expected.dtype}, got {actual.dtype}"
     assert np.isfinite(expected).all(), "the expected output itself is not finite"
@@ -78,7 +79,7 @@ def relative_error(actual: Array, expected: Array) -> float:
 
 
 def share_within(actual: Array, expected: Array, step: float) -> float:
-    """The share of elements that lie within one quantisation step (and float rounding of it) of the expected."""
+    """Return the fraction of elements within one quantisation step (with its float rounding) of the expected ones."""
     assert actual.shape == expected.shape, f"shape must be {expected.shape}, got {actual.shape}"
     difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
     return float(np.mean(difference <= step * (1 + 1e-4)))

@@ -22,9 +22,9 @@ CALIBRATION_SAMPLES = 2
 
 
 def resnet50(cache: Path, *, activation: str = "uint8", seed: int = 0) -> onnx.ModelProto:
-    """ResNet-50, random weights, calibrated on random images; ``activation``: "uint8" or "int8".
+    """Return ResNet-50 with random weights, calibrated on random images; ``activation``: "uint8" or "int8".
 
-    Built once into the directory ``cache`` (seconds), read from there afterwards; logits are quantised too.
+    It is built once (seconds) and stored in the directory ``cache``. Logits are quantised, too.
     """
     path = cache / f"resnet50-{activation}-{seed}.qdq.onnx"
     if not path.exists():
@@ -33,21 +33,21 @@ def resnet50(cache: Path, *, activation: str = "uint8", seed: int = 0) -> onnx.M
 
 
 def small(cache: Path, *, activation: str = "uint8", seed: int = 0) -> onnx.ModelProto:
-    """A net of a few thousand weights with every pattern that matters: plain, depthwise and strided convolution,
-    residual add, concatenation, max and average pooling, sigmoid, a fully connected head. Input x [1, 3, 16, 16].
-    """
+    """Return a net of a few thousand weights with every important pattern: plain, depthwise and strided convolution,
+    residual add, concatenation, max and average pooling, sigmoid, a fully connected head. Input x [1, 3, 16, 16]."""
     return quantised(_small_float(seed), cache, activation=activation, seed=seed)
 
 
 def quantised(model: onnx.ModelProto, cache: Path, *, activation: str, seed: int) -> onnx.ModelProto:
-    """The float model in QDQ form, calibrated on seeded standard normal inputs; ``cache`` holds the tool's files."""
+    """Return the float model in QDQ form, calibrated on seeded standard normal inputs; ``cache`` contains the tool's
+    files."""
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation: must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
     cache.mkdir(parents=True, exist_ok=True)
     target = cache / f".{model.graph.name}-{activation}-{seed}.onnx"
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.ERROR)  # the tool warns that the model was not pre-processed: ours needs none
+    root.setLevel(logging.ERROR)  # the tool warns about missing pre-processing, which these models do not need
     try:
         quantize_static(
             model,
@@ -65,7 +65,8 @@ def quantised(model: onnx.ModelProto, cache: Path, *, activation: str, seed: int
 
 
 def output_scale(model: onnx.ModelProto) -> float:
-    """One quantisation step of the model's (only) output; raises ValueError if no DequantizeLinear makes it."""
+    """Return one quantisation step of the model's only output. Raises ValueError if it does not come from a
+    DequantizeLinear."""
     name = model.graph.output[0].name
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
@@ -75,7 +76,7 @@ def output_scale(model: onnx.ModelProto) -> float:
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]
-    """Some inputs to calibrate with, in order."""
+    """Calibration inputs, in order."""
 
     def __init__(self, samples: Iterable[dict[str, npt.NDArray[Any]]]) -> None:
         self._samples = iter(samples)
@@ -85,7 +86,7 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
 
 
 def _random_samples(model: onnx.ModelProto, seed: int) -> Samples:
-    """A few seeded samples for every input."""
+    """Return a few seeded samples for every input."""
     rng = np.random.default_rng([seed, 1])
     feeds = graph_inputs(model)
     return Samples(
@@ -97,7 +98,7 @@ def _random_samples(model: onnx.ModelProto, seed: int) -> Samples:
 
 
 def _store(model: onnx.ModelProto, path: Path) -> None:
-    """Write so that another process sees the whole file or none."""
+    """Write the file atomically."""
     partial = path.with_suffix(".partial")
     onnx.save(model, partial)
     partial.replace(path)

@@ -23,7 +23,7 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Value:
-    """An integer value [1, C, H, W] that stands for numbers."""
+    """An integer value [1, C, H, W] that represents real numbers."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,8 +32,11 @@ class Value:
 
 
 class Chains:
-    """Grows a model step by step. ``dtype``: of all integers; ``real``: of the numbers between. ``equal``: whether all
-    values have one scale and zero point; ``exact``: whether scales are powers of two."""
+    """Grows a model step by step.
+
+    ``dtype``: type of all integers; ``real``: type of the dequantised values. ``equal``: whether all values share one
+    scale and zero point; ``exact``: whether scales are powers of two.
+    """
 
     def __init__(
         self, rng: Random, dtype: npt.DTypeLike, *, real: npt.DTypeLike = np.float32, equal: bool, exact: bool
@@ -54,20 +57,20 @@ class Chains:
         return float(self.real.type(scale)), self.rng.randint(max(-100, info.min), min(100, info.max))
 
     def values_are_equal(self) -> bool:
-        """Whether a new value has the first one's scale."""
+        """Return whether new values get the first one's scale."""
         return self.equal and hasattr(self, "first")
 
     def _parameters(self, value: tuple[float, int]) -> tuple[str, str]:
         return self.build.const(self.real.type(value[0])), self.build.const(np.array(value[1], self.dtype))
 
     def input(self, *shape: int) -> Value:
-        """An input of integers."""
+        """Add an integer input."""
         name = self.build.input(f"x{len(self.values)}", shape, TYPES[self.dtype])
         self.values.append(Value(name, shape, *self._levels()))
         return self.values[-1]
 
     def real_of(self, value: Value) -> str:
-        """Its numbers; onnxruntime's quantiser lets all readers share them."""
+        """Return the dequantised value. All readers share it, as onnxruntime's quantiser writes it."""
         if self.shared and value in self._reals:
             return self._reals[value]
         self._reals[value] = made = self.build.op(
@@ -76,18 +79,18 @@ class Chains:
         return made
 
     def quantised(self, name: str, shape: tuple[int, ...]) -> Value:
-        """A new value from numbers."""
+        """Quantise a value."""
         levels = self._levels()
         made = self.build.op("QuantizeLinear", name, *self._parameters(levels))
         self.values.append(Value(made, shape, *levels))
         return self.values[-1]
 
     def step(self, kind: str) -> Value:
-        """One operator, on the last value."""
+        """Add one operator that reads the last value."""
         return STEPS[kind](self, self.values[-1])
 
     def model(self) -> onnx.ModelProto:
-        """The model, whose output is the last value."""
+        """Return the model with the last value as its output."""
         return self.build.finish([self.values[-1].name])
 
 
@@ -212,7 +215,7 @@ STEPS: dict[str, Step] = {
 
 
 def inputs_of(model: onnx.ModelProto, seed: int) -> dict[str, npt.NDArray[Any]]:
-    """Random integers for every input, of their whole range."""
+    """Return random integers over the whole range for every input."""
     rng = np.random.default_rng(seed)
     found = {}
     for each in model.graph.input:

@@ -45,7 +45,7 @@ def _skip(grower: Grower, value: Value) -> Value:
 
 
 def _divide(grower: Grower, value: Value) -> Value:
-    """x / (|y| + 1): a division that stays in order."""
+    """x / (|y| + 1): a division that stays of order 1."""
     twin = grower.twin(value)
     divisor = grower.build.op("Add", grower.build.op("Abs", twin.name), grower.build.scalar(1.0))
     return value.moved(grower.build.op("Div", value.name, divisor), value.shape)
@@ -69,7 +69,7 @@ def _reduce(grower: Grower, value: Value) -> Value:
 
 
 def _matmul(grower: Grower, value: Value) -> Value:
-    """The last axis times a constant matrix, sometimes with a bias."""
+    """Multiply the last axis by a constant matrix, sometimes with a bias."""
     inner, columns = value.shape[-1], grower.integer(1, 40)
     name = grower.build.op("MatMul", value.name, grower.build.normal((inner, columns), inner**-0.5))
     if grower.flag():
@@ -78,7 +78,7 @@ def _matmul(grower: Grower, value: Value) -> Value:
 
 
 def _self_product(grower: Grower, value: Value) -> Value:
-    """x @ x.T, scaled, as attention scores are: both operands come from the device."""
+    """x @ x.T, scaled like attention scores: both operands are computed on the device."""
     perm = [*range(value.rank - 2), value.rank - 1, value.rank - 2]
     other = grower.build.op("Transpose", grower.twin(value).name, perm=perm)
     scores = grower.build.op("MatMul", value.name, other)
@@ -87,7 +87,7 @@ def _self_product(grower: Grower, value: Value) -> Value:
 
 
 def _gemm(grower: Grower, value: Value) -> Value:
-    """alpha * x @ W + beta * c of a matrix."""
+    """alpha * x @ W + beta * c for a matrix."""
     inner, columns = value.shape[-1], grower.integer(1, 40)
     transposed = grower.flag()
     weight = grower.build.normal((columns, inner) if transposed else (inner, columns), inner**-0.5)

@@ -26,7 +26,7 @@ from tests.support.onnx_models.random_steps import (
 _FLOAT = np.dtype(np.float32)
 _INT32 = np.dtype(np.int32)
 _DEVIATION = 50.0
-"""Standard deviation, in steps, that quantised values are scaled to: some saturate, most do not."""
+"""Standard deviation, in steps, of quantised values: some saturate, most do not."""
 
 
 def _is_int32(value: Value) -> bool:
@@ -38,7 +38,7 @@ def _is_quantised(value: Value) -> bool:
 
 
 def _int_binary(grower: Grower, value: Value) -> Value:
-    """Arithmetic with a broadcast constant or an older value; Mul wraps now and then."""
+    """Arithmetic with a broadcast constant or an older value; Mul sometimes wraps."""
     op = grower.pick(("Add", "Sub", "Mul", "Max", "Min"))
     if grower.flag():
         other = grower.twin(value).name
@@ -49,7 +49,7 @@ def _int_binary(grower: Grower, value: Value) -> Value:
 
 
 def _int_divide(grower: Grower, value: Value) -> Value:
-    """Division by a constant without zeros: truncates towards zero."""
+    """Division by a constant without zeros; it truncates towards zero."""
     divisor = grower.build.rng.integers(1, 9, value.shape[-1:], np.int32) * grower.build.rng.choice([-1, 1])
     name = grower.build.op("Div", value.name, grower.build.const(divisor.astype(np.int32)))
     return value.moved(name, value.shape)
@@ -88,19 +88,19 @@ def _int_matmul(grower: Grower, value: Value) -> Value:
 
 
 def _scale(raw: float, power_of_two: bool) -> float:
-    """The scale to use near the raw one: exact in float32."""
+    """Return the scale near the raw one that is exact in float32."""
     return float(2.0 ** round(math.log2(raw)) if power_of_two else np.float32(raw))
 
 
 def _quant_operands(grower: Grower, quant: Quant, dtype: np.dtype[Any]) -> tuple[str, str]:
-    """The scale and zero point of a value, as node inputs."""
+    """Return the scale and zero point of a value as node inputs."""
     return grower.build.scalar(quant.scale), grower.build.const(np.array(quant.zero, dtype), "zero")
 
 
 def quantised_input(
     draw: st.DrawFn, build: ModelBuilder, shape: tuple[int, ...], power_of_two: bool
 ) -> tuple[Value, npt.NDArray[Any]]:
-    """An 8-bit graph input ``x`` and its array, which holds every value that the type has."""
+    """Add an 8-bit graph input ``x`` with an array that contains every value of the type."""
     low, high, kind = draw(st.sampled_from(((-128, 127, np.int8), (0, 255, np.uint8))))
     dtype = np.dtype(kind)
     name = build.input("x", shape, helper.np_dtype_to_tensor_dtype(dtype))
@@ -115,7 +115,8 @@ def _weights(grower: Grower, shape: tuple[int, ...]) -> npt.NDArray[np.int8]:
 
 
 def _result(grower: Grower, value: Value, fan_in: int, weight_scale: float) -> Quant:
-    """The quantisation of a product's result (of the value's type, as onnxruntime wants it) that fills its range."""
+    """Return a quantisation that fills the range for a product's result. It has the value's type, as onnxruntime
+    requires."""
     assert value.quant is not None
     zero = grower.integer(-5, 5) + (128 if value.dtype == np.uint8 else 0)
     deviation = 74.0 * 73.0 * math.sqrt(fan_in) * value.quant.scale * weight_scale
@@ -123,7 +124,7 @@ def _result(grower: Grower, value: Value, fan_in: int, weight_scale: float) -> Q
 
 
 def _qlinear_conv(grower: Grower, value: Value) -> Value:
-    """With a scale per tensor or per output channel, and sometimes a bias."""
+    """Convolution with a scale per tensor or per output channel, and sometimes a bias."""
     assert value.quant is not None
     plan = convolution(grower, value)
     channels = plan.weight_shape[0]
@@ -172,7 +173,7 @@ def _matmul_integer(grower: Grower, value: Value) -> Value:
 
 
 def _conv_integer(grower: Grower, value: Value) -> Value:
-    """uint8 by uint8, the one pairing that every implementation has."""
+    """uint8 by uint8, the only pair of types that every implementation supports."""
     assert value.quant is not None
     plan = convolution(grower, value)
     weight = grower.build.const(_weights(grower, plan.weight_shape).view(np.uint8))
@@ -182,7 +183,7 @@ def _conv_integer(grower: Grower, value: Value) -> Value:
 
 
 def _island(grower: Grower, value: Value) -> Value:
-    """Dequantise, compute in float, quantise again, as a QDQ model has it between its integer layers."""
+    """Dequantise, compute in float, and quantise again, as between the integer layers of a QDQ model."""
     assert value.quant is not None
     real = _dequantise(grower, value)
     op = grower.pick(("Relu", "Add", "Neg"))

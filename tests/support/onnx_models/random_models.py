@@ -1,7 +1,7 @@
-"""Hypothesis strategies for small random ONNX models of every kind of operator chain, with inputs to feed them.
+"""Hypothesis strategies for small random ONNX models of every kind of operator chain, with inputs.
 
-The models are legal, static and well-conditioned: floats stay of order 1, quantised values fill their range without
-all saturating. Every model is opset 17 and has at least one input; shrinking leads to few nodes of small shapes.
+The models are valid, static and well-conditioned: floats stay of order 1, and quantised values fill their range without
+all saturating. Every model has opset 17 and at least one input; shrinking leads to few nodes of small shapes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_STEPS = 6
 
 @dataclass(frozen=True)
 class RandomModel:
-    """A model and one set of inputs; its repr is the list of nodes, which is what a failing example should show."""
+    """A model and one set of inputs. Its repr is the list of nodes, for failing examples."""
 
     model: onnx.ModelProto
     inputs: dict[str, npt.NDArray[Any]]
@@ -35,7 +35,7 @@ class RandomModel:
         return f"<RandomModel {feeds} | {nodes}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """hypothesis prints a failing example by this, not by repr."""
+        """Hypothesis prints failing examples with this instead of repr."""
         printer.text(repr(self))
 
 

@@ -1,4 +1,4 @@
-"""What random graphs are grown from: values of known shape, steps that extend them, and steps that only move data."""
+"""Building blocks of random graphs: values of known shape, steps that extend a graph, and steps that only move data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Value:
 
 @dataclass
 class Grower:
-    """Draws steps and applies them; ``values`` is everything made so far, oldest first."""
+    """Draws steps and applies them; ``values`` contains all values so far, oldest first."""
 
     draw: st.DrawFn
     build: ModelBuilder
@@ -59,23 +59,23 @@ class Grower:
         return self.values[-1]
 
     def integer(self, low: int, high: int) -> int:
-        """An integer in [low, high] that shrinks to low."""
+        """Draw an integer in [low, high] that shrinks to low."""
         return self.draw(st.integers(low, high))
 
     def pick(self, options: Sequence[Any]) -> Any:
-        """One of the options; shrinks to the first."""
+        """Draw one of the options; shrinks to the first."""
         return self.draw(st.sampled_from(options))
 
     def flag(self) -> bool:
-        """A yes or no that shrinks to no."""
+        """Draw a boolean that shrinks to False."""
         return self.draw(st.booleans())
 
     def draw_axes(self, rank: int) -> list[int]:
-        """A non-empty set of axes."""
+        """Draw a non-empty set of axes."""
         return self.draw(st.lists(st.integers(0, rank - 1), min_size=1, max_size=rank, unique=True))
 
     def twin(self, value: Value) -> Value:
-        """A value of the same shape, type and quantisation as the given one: an older one if there is any."""
+        """Return a value with the same shape, type and quantisation: an older one if there is any."""
         alike = [other for other in self.values if replace(other, name=value.name) == value]
         return self.draw(st.sampled_from(alike))
 
@@ -86,11 +86,11 @@ class Grower:
             chosen: Tile = self.draw(st.sampled_from(legal))
             grown = chosen.apply(self, self.last)
             if math.prod(grown.shape) > MOST_ELEMENTS:
-                continue  # its nodes stay in the graph as dead code, which compilers must cope with too
+                continue  # its nodes stay in the graph as dead code, which compilers must also handle
             self.values.append(grown)
 
     def outputs(self) -> list[str]:
-        """The newest value, and sometimes an older one that is not a graph input."""
+        """Return the newest value, and sometimes an older one that is not a graph input."""
         older = [value.name for value in self.values[1:-1]]
         names = [self.last.name]
         if self.last is self.first:
@@ -100,7 +100,7 @@ class Grower:
 
 @dataclass(frozen=True)
 class Tile:
-    """One way to extend a graph: ``apply(grower, value)`` adds nodes; ``legal(value)`` says whether it may."""
+    """One way to extend a graph: ``apply(grower, value)`` adds nodes if ``legal(value)``."""
 
     name: str
     apply: Callable[[Grower, Value], Value]
@@ -140,14 +140,14 @@ def window(grower: Grower, value: Value) -> Value:
 
 
 def concat(grower: Grower, value: Value) -> Value:
-    """Join the value with an older one like it."""
+    """Join the value with an older one of the same kind."""
     axis = grower.integer(0, value.rank - 1)
     shape = (*value.shape[:axis], value.shape[axis] * 2, *value.shape[axis + 1 :])
     return value.moved(grower.build.op("Concat", grower.twin(value).name, value.name, axis=axis), shape)
 
 
 def gather(grower: Grower, value: Value) -> Value:
-    """Pick rows of one axis by constant indices, some of them negative, some repeated."""
+    """Select rows of one axis by constant indices, some of them negative, some repeated."""
     axis = grower.integer(0, value.rank - 1)
     size = value.shape[axis]
     indices = [grower.integer(-size, size - 1) for _ in range(grower.integer(1, 4))]
@@ -156,7 +156,7 @@ def gather(grower: Grower, value: Value) -> Value:
 
 
 def pad(grower: Grower, value: Value) -> Value:
-    """Pad with a constant (the quantised zero where there is one)."""
+    """Pad with a constant (the quantised zero if there is one)."""
     before = [grower.integer(0, 2) for _ in value.shape]
     after = [grower.integer(0, 2) for _ in value.shape]
     fill = grower.build.const(np.array(value.quant.zero if value.quant else 0, value.dtype), "fill")
@@ -165,13 +165,13 @@ def pad(grower: Grower, value: Value) -> Value:
 
 
 def max_pool(grower: Grower, value: Value) -> Value:
-    """A 2-D max pooling with padding."""
+    """Add 2-D max pooling with padding."""
     shape, attributes = pooling(grower, value)
     return value.moved(grower.build.op("MaxPool", value.name, **attributes), shape)
 
 
 def pooling(grower: Grower, value: Value) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """A legal 2-D window over the value: the shape that comes out and the attributes."""
+    """Draw a valid 2-D window over the value. Returns the output shape and the attributes."""
     kernel = [grower.integer(1, min(3, size)) for size in value.shape[2:]]
     stride = [grower.integer(1, 2) for _ in kernel]
     pads = [grower.integer(0, size - 1) for size in kernel * 2]
@@ -184,7 +184,7 @@ def pooling(grower: Grower, value: Value) -> tuple[tuple[int, ...], dict[str, An
 
 @dataclass(frozen=True)
 class ConvPlan:
-    """A legal 2-D convolution of a value: weights [out, channels / groups, *kernel]."""
+    """A valid 2-D convolution of a value: weights [out, channels / groups, *kernel]."""
 
     weight_shape: tuple[int, int, int, int]
     out_shape: tuple[int, ...]
@@ -207,7 +207,7 @@ def convolution(grower: Grower, value: Value) -> ConvPlan:
 
 
 def is_image(value: Value) -> bool:
-    """Whether 2-D windows apply."""
+    """Return whether 2-D windows apply."""
     return value.rank == 4
 
 

@@ -1,6 +1,6 @@
-"""Random models in which values of inputs decide what is computed, each with its twin that has the decisions in it.
+"""Random models in which input values decide what is computed, each with an equivalent model without decisions.
 
-Inputs and weights are small integers, whatever their type: sums are exact, so that everybody decides the same.
+Inputs and weights are small integers in any type, so sums are exact and all implementations decide alike.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from tests.support.onnx_models.oracle import runtime_outputs
 Array = npt.NDArray[Any]
 OPSET = 17
 BOUND = 8.0
-"""Values between layers are clipped to this."""
+"""Values between layers are clipped to this magnitude."""
 
 
 @dataclass(frozen=True)
 class Decided:
-    """``model`` decides while it runs; ``straight`` computes what ``model`` does with ``inputs``, without control flow
-    and with constants for whatever decides a shape; it takes some of the inputs. ``features``: kinds of decisions."""
+    """``model`` decides at run time; ``straight`` computes the same for ``inputs`` without control flow.
+
+    Constants in ``straight`` replace values that decide a shape, so it takes only some of the inputs. ``features``:
+    kinds of decisions.
+    """
 
     model: onnx.ModelProto
     straight: onnx.ModelProto
@@ -39,7 +42,7 @@ class Decided:
 
 
 class Twins:
-    """Writes both models at once; every verb returns the name of the value that it made."""
+    """Writes both models at once; every method returns the name of the value that it added."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -64,7 +67,7 @@ class Twins:
         return self.const(self.rng.integers(-2, 3, shape).astype(np.float32))
 
     def op(self, kind: str, *inputs: str, decides: int = -1, outputs: int = 1, **attributes: Any) -> str:
-        """A node, of which the first output is the one that counts; operand ``decides`` decides what it computes."""
+        """Add a node whose first output is used. The value of operand ``decides`` decides what it computes."""
         names = [self.fresh(kind) for _ in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, names, name=names[0], **attributes))
         if self.taken:
@@ -75,11 +78,11 @@ class Twins:
         return names[0]
 
     def value(self, name: str) -> Array:
-        """What a value is with these inputs."""
+        """Return a value for these inputs."""
         return runtime_outputs(self.finish(self.straight, [name]), self.inputs)[name]
 
     def case(self, *outputs: str) -> Decided:
-        """Both models, with these outputs. The twin has no inputs that do nothing but decide."""
+        """Return both models with these outputs. ``straight`` has no inputs that are only used for decisions."""
         model, straight = (self.finish(nodes, outputs) for nodes in (self.nodes, self.straight))
         read = {name for node in self.straight for name in node.input}
         kept = [value for value in straight.graph.input if value.name in read]
@@ -91,25 +94,25 @@ class Twins:
         return self.value(name).shape
 
     def layer(self, x: str, features: int, out: int) -> str:
-        """A product, clipped."""
+        """Add a product, clipped."""
         y = self.op("MatMul", x, self.weight(features, out))
         return self.op("Clip", y, self.const(np.float32(-BOUND)), self.const(np.float32(BOUND)))
 
     def number(self, x: str) -> str:
-        """Something that hangs on all of x."""
+        """Add a scalar that depends on all of x."""
         return self.op("ReduceSum", x, keepdims=0)
 
     def condition(self, x: str) -> str:
         return self.op("Greater", self.number(x), self.const(np.float32(self.rng.integers(-3, 3) + 0.5)))
 
     def count(self, x: str, most: int) -> str:
-        """An integer from 1 to ``most`` as int64[1]."""
+        """Add an integer from 1 to ``most`` as int64[1]."""
         size = self.op("Mod", self.op("Abs", self.number(x)), self.const(np.float32(most)), fmod=1)
         one = self.op("Add", size, self.const(np.float32(1)))
         return self.op("Reshape", self.op("Cast", one, to=TensorProto.INT64), self.const(np.int64([1])))
 
     def branch(self, condition: str, bodies: tuple[Callable[[], str], Callable[[], str]]) -> str:
-        """An If; each body writes its nodes and returns its result."""
+        """Add an If; each body writes its nodes and returns its result."""
         graphs, decided = [], self.taken and bool(self.value(condition).reshape(-1)[0])
         outer, taken, result = self.nodes, self.taken, self.fresh("If")
         for place, body in enumerate(bodies):
@@ -125,7 +128,7 @@ class Twins:
         return result
 
     def loop(self, x: str, features: int, count: str, ends_early: bool) -> str:
-        """A Loop of layers; with ``ends_early`` the state decides after each whether it goes on."""
+        """Add a Loop of layers; with ``ends_early`` the state decides after each iteration whether to continue."""
         weight, names = self.weight(features, features), [self.fresh(stem) for stem in ("step", "go", "state")]
         limit, result = np.float32(self.rng.integers(-3, 3) + 0.5), self.fresh("Loop")
 
@@ -145,7 +148,7 @@ class Twins:
         graph = helper.make_graph(
             self.nodes, f"{result}_body", formal, [helper.make_tensor_value_info(again, kinds[1], []), untyped(y)]
         )
-        self.nodes, self.taken = [], taken  # what is written from here on is of the twin alone
+        self.nodes, self.taken = [], taken  # from here on only nodes of the straight model are written
         state = x
         for _ in range(int(self.value(count).reshape(-1)[0]) if taken else 0):
             state, again = body(state)
@@ -174,7 +177,7 @@ def untyped(name: str) -> onnx.ValueInfoProto:
 
 
 def decided_model(seed: int) -> Decided:
-    """One to three decisions, one after the other, on what one input has become."""
+    """Return a model with one to three consecutive decisions based on one input."""
     twins = Twins(seed)
     rng = twins.rng
     rows, features = int(rng.integers(1, 5)), int(rng.integers(2, 9))
@@ -193,7 +196,7 @@ def decided_model(seed: int) -> Decided:
 
 
 def _step(twins: Twins, x: str, features: int, depth: int = 0) -> tuple[str, int]:
-    """A decision and what it decides: the value, which is a matrix, and its columns."""
+    """Add a decision and what depends on it. Returns the value, a matrix, and its number of columns."""
     rng = twins.rng
     kind = str(rng.choice(["if", "if on an input", "loop", "while", "topk", "reshape", "slice"]))
     twins.features.append(kind)
@@ -215,12 +218,12 @@ def _step(twins: Twins, x: str, features: int, depth: int = 0) -> tuple[str, int
     if kind in ("loop", "while"):
         return twins.loop(x, features, twins.count(x, 4), kind == "while"), features
     if kind == "topk":
-        # As many columns as there were, so that what follows knows how many there are.
+        # The number of columns is kept, so that the next steps know it.
         best = twins.op("TopK", x, twins.count(x, rows), decides=1, outputs=2, axis=0)
         return best, features
     if kind == "slice":
         return twins.op("Slice", x, twins.const(np.int64([0])), twins.count(x, rows), decides=2), features
-    # Rows become columns or not: the product with itself transposed has as many of both as the shape says.
+    # Rows may become columns: the product with its transpose has as many of both as the shape decides.
     flat = twins.op("Reshape", x, twins.const(np.int64([-1])))
     ones = twins.op("Concat", twins.count(x, 1), twins.const(np.int64([-1])), axis=0)
     tall = twins.op("Concat", twins.const(np.int64([-1])), twins.count(x, 1), axis=0)
@@ -234,7 +237,7 @@ def _step(twins: Twins, x: str, features: int, depth: int = 0) -> tuple[str, int
 
 
 def branching_mlp(widths: tuple[int, ...], x: Array, seed: int = 0) -> Decided:
-    """Layers of these widths on x; the sign of their sum chooses between two last ones."""
+    """Return layers of these widths on x; the sign of their sum chooses between two last layers."""
     twins = Twins(seed)
     twins.inputs["x"] = x
     value = "x"
@@ -245,7 +248,7 @@ def branching_mlp(widths: tuple[int, ...], x: Array, seed: int = 0) -> Decided:
 
 
 def two_products(x: Array, seed: int = 0) -> Decided:
-    """An If whose branches are products of an input with different weights."""
+    """Return an If whose branches multiply an input by different weights."""
     twins = Twins(seed)
     twins.inputs["x"] = x
     features = x.shape[1]

@@ -1,4 +1,4 @@
-"""Run a model on a simulated device, and look at which arithmetic the device was told to do."""
+"""Run a model on a simulated device, and inspect the arithmetic of its program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def simulate(
 
 
 def matrix_macs(program: Program) -> Counter[str]:
-    """Multiply-accumulates of the program's matrix instructions, by element type."""
+    """Return the multiply-accumulates of the program's matrix instructions by element type."""
     macs: Counter[str] = Counter()
     for command in decode(program.code):
         work = command.instruction.work()

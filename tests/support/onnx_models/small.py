@@ -28,7 +28,7 @@ def node_model(
     outputs: int = 1,
     **attributes: Any,
 ) -> onnx.ModelProto:
-    """A model of one node whose inputs are fed, or are initializers where ``constants`` names them."""
+    """Return a model of one node. Inputs listed in ``constants`` are initializers."""
     if opset > onnx.defs.onnx_opset_version():
         pytest.skip(f"onnx {onnx.__version__} does not know operator set {opset}")
     names = [name if inputs[name] is not None else "" for name in inputs]
@@ -47,26 +47,26 @@ def node_model(
 
 
 def evaluate(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Array]:
-    """The model's outputs by the references, in its order."""
+    """Return the model's outputs from the reference operators, in order."""
     graph = load(model)
     results = reference.run(graph, inputs)
     return [results[output.name] for output in model.graph.output]
 
 
 def run_node(op_type: str, inputs: Mapping[str, Any], constants: Sequence[str] = (), **options: Any) -> list[Array]:
-    """The outputs of a model of one node."""
+    """Return the outputs of a model of one node."""
     model = node_model(op_type, inputs, constants, **options)
     fed = {name: array for name, array in inputs.items() if array is not None and name not in constants}
     return evaluate(model, fed)
 
 
 def text_model(text: str, opset: int = OPSET, ir_version: int = 10) -> onnx.ModelProto:
-    """A model in ONNX's own notation, without its header."""
+    """Parse a model in ONNX's text notation, without its header."""
     return parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["" : {opset}, "local" : 1]> {text}')
 
 
 def external(array: Array, name: str, location: str, **entries: int) -> TensorProto:
-    """An initializer whose data lies in a file."""
+    """Return an initializer with its data in a file."""
     tensor = numpy_helper.from_array(array, name)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -76,7 +76,7 @@ def external(array: Array, name: str, location: str, **entries: int) -> TensorPr
 
 
 def weighted(weight: TensorProto) -> onnx.ModelProto:
-    """y = x + w for one initializer w."""
+    """Build y = x + w for one initializer w."""
     shape = list(weight.dims)
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "w"], ["y"], name="add")],
@@ -89,5 +89,5 @@ def weighted(weight: TensorProto) -> onnx.ModelProto:
 
 
 def ramp(*shape: int) -> Array:
-    """Distinct float32 values."""
+    """Return distinct float32 values."""
     return np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)

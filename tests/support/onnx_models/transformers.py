@@ -15,7 +15,7 @@ from tests.support.onnx_models.builder import ModelBuilder
 
 @dataclass(frozen=True)
 class BertSizes:
-    """The dimensions of a BERT-like encoder; the defaults are BERT-base on 128 tokens."""
+    """Sizes of a BERT-like encoder; the defaults are BERT-base on 128 tokens."""
 
     layers: int = 12
     hidden: int = 768
@@ -30,10 +30,10 @@ BERT_TINY = BertSizes(layers=2, hidden=32, heads=4, sequence=16, intermediate=64
 
 
 def bert(sizes: BertSizes = BERT_BASE, *, seed: int = 0, fused_norm: bool = False) -> onnx.ModelProto:
-    """A BERT encoder with its embeddings.
+    """Build a BERT encoder with its embeddings.
 
     Inputs, int64 [1, sequence]: ``input_ids``, ``token_type_ids``, ``attention_mask`` (1 = attend, 0 = padding).
-    Output: the last hidden state [1, sequence, hidden]. ``fused_norm`` writes LayerNormalization nodes; else the
+    Output: the last hidden state [1, sequence, hidden]. ``fused_norm`` writes LayerNormalization nodes; otherwise the
     normalisations are decomposed into ReduceMean, Sub, Pow, Sqrt, Div, as exporters before opset 17 do.
     """
     build = ModelBuilder("bert", seed=seed)
@@ -57,7 +57,7 @@ def bert(sizes: BertSizes = BERT_BASE, *, seed: int = 0, fused_norm: bool = Fals
 
 
 def bert_inputs(sizes: BertSizes, seed: int) -> dict[str, npt.NDArray[np.int64]]:
-    """Seeded tokens, two segments, and a mask that pads the last eighth."""
+    """Return seeded tokens, two segments, and a mask that pads the last eighth."""
     rng = np.random.default_rng(seed)
     positions = np.arange(sizes.sequence)[None]
     return {
@@ -76,7 +76,8 @@ def _embed(build: ModelBuilder, sizes: BertSizes, tokens: str, types: str) -> st
 
 
 def _self_attention(build: ModelBuilder, x: str, sizes: BertSizes, mask: str) -> str:
-    """Multi-head attention of x [1, S, H] with an additive mask: the context [1, S, H] before its projection."""
+    """Add multi-head attention of x [1, S, H] with an additive mask. Returns the context [1, S, H] before its
+    projection."""
     depth = sizes.hidden // sizes.heads
     split = (1, sizes.sequence, sizes.heads, depth)
 
@@ -92,7 +93,7 @@ def _self_attention(build: ModelBuilder, x: str, sizes: BertSizes, mask: str) ->
 
 
 def layer_norm(build: ModelBuilder, x: str, features: int, *, fused: bool, epsilon: float = 1e-5) -> str:
-    """Layer normalisation of the last axis with random scale and shift, as one node or decomposed."""
+    """Add layer normalisation of the last axis with random scale and shift, as one node or decomposed."""
     scale = build.normal((features,), 0.1, mean=1.0, stem="gamma")
     shift = build.normal((features,), 0.1, stem="beta")
     if fused:
@@ -104,13 +105,13 @@ def layer_norm(build: ModelBuilder, x: str, features: int, *, fused: bool, epsil
 
 
 def gelu_erf(build: ModelBuilder, x: str) -> str:
-    """x * (1 + erf(x / sqrt(2))) / 2, decomposed."""
+    """Add x * (1 + erf(x / sqrt(2))) / 2, decomposed."""
     erf = build.op("Erf", build.op("Div", x, build.scalar(math.sqrt(2.0))))
     return build.op("Mul", build.op("Mul", x, build.op("Add", erf, build.scalar(1.0))), build.scalar(0.5))
 
 
 def gelu_tanh(build: ModelBuilder, x: str) -> str:
-    """The tanh approximation of Gelu that GPT uses, decomposed."""
+    """Add the tanh approximation of Gelu as in GPT, decomposed."""
     cubed = build.op("Mul", build.op("Pow", x, build.scalar(3.0)), build.scalar(0.044715))
     inner = build.op("Mul", build.op("Add", x, cubed), build.scalar(math.sqrt(2.0 / math.pi)))
     grown = build.op("Add", build.op("Tanh", inner), build.scalar(1.0))
@@ -119,7 +120,7 @@ def gelu_tanh(build: ModelBuilder, x: str) -> str:
 
 @dataclass(frozen=True)
 class GptSizes:
-    """The dimensions of GPT decoder blocks; ``past``: cached tokens in front of ``sequence`` new ones."""
+    """Sizes of GPT decoder blocks; ``past``: cached tokens before ``sequence`` new ones."""
 
     layers: int = 2
     hidden: int = 256
@@ -134,11 +135,11 @@ GPT_TINY_STEP = GptSizes(layers=1, hidden=32, heads=4, sequence=1, past=7)
 
 
 def gpt(sizes: GptSizes = GPT_SMALL, *, seed: int = 0, mask: str = "where") -> onnx.ModelProto:
-    """Pre-norm GPT decoder blocks on embeddings ``x`` [1, sequence, hidden] float32; the output has x's shape.
+    """Build pre-norm GPT decoder blocks on embeddings ``x`` [1, sequence, hidden] float32; the output has x's shape.
 
     With ``past`` > 0 each layer n also takes ``past_key_n`` and ``past_value_n`` [1, heads, past, depth] and returns
-    ``present`` keys and values behind the hidden state. ``mask``: the causal mask is a Where on a constant ("where")
-    or an additive upper triangle made by Trilu ("trilu").
+    ``present`` keys and values after the hidden state. ``mask``: the causal mask is a Where on a constant ("where") or
+    an additive upper triangle made by Trilu ("trilu").
     """
     if mask not in ("where", "trilu"):
         raise ValueError(f"mask: must be where or trilu, got {mask!r}")

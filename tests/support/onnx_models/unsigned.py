@@ -1,7 +1,7 @@
-"""Integer models as others can compute them exactly on every CPU.
+"""Integer models converted so that other implementations compute them exactly on every CPU.
 
-onnxruntime multiplies 8-bit numbers by int8 weights with instructions that add two products in 16 bits and saturate
-where a CPU has no dot-product instructions; uint8 by uint8 it widens first, and the result is exact everywhere.
+On CPUs without dot-product instructions, onnxruntime multiplies 8-bit numbers by int8 weights with instructions that
+add two products in 16 bits and saturate. It widens uint8 by uint8 first, and that result is exact everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# For each operator its pairs (value, zero point) by position, and the position of its result's zero point, if any.
+# For each operator: the positions of its pairs (value, zero point), and of its result's zero point, if any.
 _PAIRS: Mapping[str, tuple[Sequence[tuple[int, int]], int | None]] = {
     "QLinearConv": (((0, 2), (3, 5)), 7),
     "QLinearMatMul": (((0, 2), (3, 5)), 7),
@@ -22,9 +22,9 @@ _SHIFT = 128
 
 
 def unsigned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every int8 operand and result of its quantised products as uint8, and zero points moved along.
+    """Return the model with every int8 operand and result of its quantised products as uint8, with adapted zero points.
 
-    The same function, by arithmetic alone: (q + 128) - (zero + 128) is q - zero. Zero points must be initializers.
+    The function is the same because (q + 128) - (zero + 128) is q - zero. Zero points must be initializers.
     """
     shifted = onnx.ModelProto()
     shifted.CopyFrom(model)
@@ -62,7 +62,7 @@ class _Unsigned:
         return bool(self._stored[zero].data_type == TensorProto.INT8)
 
     def _moved(self, name: str) -> str:
-        """The name of the int8 value ``name`` + 128 in uint8."""
+        """Return the name of the int8 value ``name`` + 128 in uint8."""
         target = self._name()
         if name in self._stored:
             array = numpy_helper.to_array(self._stored[name]).astype(np.int16) + _SHIFT
@@ -72,7 +72,7 @@ class _Unsigned:
         return target
 
     def _move(self, name: str, by: int, dtype: int, target: str) -> None:
-        """Nodes that make ``target`` = ``name`` + by in another type."""
+        """Add nodes for ``target`` = ``name`` + by in another type."""
         wide, distance, moved = (self._name() for _ in range(3))
         self._graph.initializer.append(numpy_helper.from_array(np.array(by, np.int32), distance))
         self._graph.node.extend(

@@ -1,4 +1,4 @@
-"""The two ways in which npusim computes a model: the references of its graph language, and the simulated device."""
+"""The two ways in which npusim computes a model: the reference operators, and the simulated device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 
 
 def reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
-    """Frontend, then each operator's reference in numpy."""
+    """Import the model and evaluate each operator's numpy reference."""
     from npusim.frontends.onnx import load
     from npusim.ops.reference import run
 
@@ -27,7 +27,7 @@ def reference(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array
 
 
 def device(model: onnx.ModelProto, inputs: Mapping[str, Array], config: str = "tiny") -> list[Array]:
-    """Compiled for a device and computed by it."""
+    """Compile for a device and run on it."""
     session = _session(config)
     program = session.compile(model, dynamic_shapes(model, inputs))
     outputs = session.run(program, dict(inputs)).outputs
@@ -46,7 +46,7 @@ def _session(config: str) -> Session:
 
 
 def dynamic_shapes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays that are fed to inputs whose declared shape is not static."""
+    """Return the shapes of arrays for inputs whose declared shape is not static."""
     shapes = {}
     for info in model.graph.input:
         tensor = info.type.tensor_type

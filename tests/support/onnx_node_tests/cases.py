@@ -1,11 +1,10 @@
-"""The onnx package's own node tests, run through npusim: every case passes, or is refused with a reason.
+"""The onnx package's node tests on npusim: every case passes, or is refused with a reason.
 
-The tests feed everything as run-time inputs, axes and shapes too. A case that is refused because such an operand must
-be a constant is judged a second time, as ``<name>:bound``, with all inputs but the first bound as constants, which is
-what exporters write.
+The tests provide everything as run-time inputs, even axes and shapes. A case refused because such an operand must be
+constant is judged again as ``<name>:bound``, with all inputs but the first as constants, as exporters write them.
 
-``python -m tests.support.onnx_node_tests.cases`` counts them, lists what is refused and why, and with ``--write``
-records the names that pass: the floor under which no later version may fall.
+``python -m tests.support.onnx_node_tests.cases`` counts the cases, lists refusals with reasons, and with ``--write``
+records the names that pass. Later versions must pass at least those.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from npusim.errors import UnsupportedError
 
 Array = npt.NDArray[Any]
 Adapter = Callable[[onnx.ModelProto, Mapping[str, Array]], Sequence[Array]]
-"""Computes a model: inputs by name in, outputs in the model's order out."""
+"""Computes a model: inputs by name, outputs in the model's order."""
 
 PASSED_FILE = Path(__file__).with_name("passed.txt")
 BOUND = ":bound"
 WANTS_CONSTANT = "must be a constant"
 HALF_RTOL = {"bfloat16": 2.0**-6, "float16": 2.0**-9}
-"""Two units in the last place. onnx's own runner allows them for bfloat16; expected float16 values of several steps are
-rounded after each of them and lie as far from the exact result as ours, on the other side."""
+"""Two units in the last place. onnx's own runner allows them for bfloat16. Expected float16 values of several steps are
+rounded after each step and may be as far from the exact result as ours, on the other side."""
 ATOL = dict.fromkeys(("test_dft_inverse", "test_dft_inverse_opset19"), 1e-6)
-"""By case: what is expected has rounding errors of this size where the exact result is 0."""
+"""Per case: the expected values have rounding errors of this size where the exact result is 0."""
 
 
 @dataclass(frozen=True)
 class NodeCase:
-    """One node test: a model of one or a few nodes, its inputs and the outputs that onnx expects."""
+    """One node test: a model of one or a few nodes, its inputs, and the outputs that onnx expects."""
 
     name: str
     model: onnx.ModelProto
@@ -56,14 +55,14 @@ class NodeCase:
 
     @property
     def elements(self) -> int:
-        """How many tensor elements go in and come out: what a run costs, roughly."""
+        """Tensor elements of inputs and outputs, roughly the cost of a run."""
         values = (*self.inputs.values(), *self.expected)
         return sum(value.size for value in values if isinstance(value, np.ndarray))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a case went; ``reason`` says why it did not pass."""
+    """The outcome of a case; ``reason`` says why it did not pass."""
 
     case: str
     outcome: Literal["passed", "refused", "failed"]
@@ -72,13 +71,13 @@ class Verdict:
 
 @functools.cache
 def node_cases() -> tuple[NodeCase, ...]:
-    """Every node test of the installed onnx, by name; making them takes seconds."""
+    """Return every node test of the installed onnx by name. Takes seconds."""
     from onnx.backend.test import loader
 
     if not hasattr(loader, "load_node_model_tests"):
         pytest.skip(f"the records are of the node tests of a newer onnx than {onnx.__version__}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are made
+        warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are built
         found = loader.load_node_model_tests()
     return tuple(sorted(map(_case, found), key=lambda case: case.name))
 
@@ -92,14 +91,14 @@ def _case(test: Any) -> NodeCase:
 
 
 def _array(value: Any) -> Any:
-    """A tensor as numpy; sequences and absent optionals stay what they are."""
+    """Return a tensor as numpy; sequences and absent optionals are unchanged."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     return value if value is None or isinstance(value, list) else np.asarray(value)
 
 
 def judge(case: NodeCase, run: Adapter) -> Verdict:
-    """Run one case: an UnsupportedError is a refusal, any other exception and any difference a failure."""
+    """Run one case: an UnsupportedError is a refusal, any other exception or difference a failure."""
     try:
         outputs = run(case.model, case.inputs)
     except UnsupportedError as error:
@@ -111,7 +110,7 @@ def judge(case: NodeCase, run: Adapter) -> Verdict:
 
 
 def _difference(case: NodeCase, outputs: Sequence[Any]) -> str:
-    """What is wrong with the outputs; empty if nothing is."""
+    """Return what is wrong with the outputs; empty if nothing is."""
     if len(outputs) != len(case.expected):
         return f"must have {len(case.expected)} outputs, got {len(outputs)}"
     for index, (actual, expected) in enumerate(zip(outputs, case.expected, strict=True)):
@@ -131,17 +130,17 @@ def _difference(case: NodeCase, outputs: Sequence[Any]) -> str:
 
 
 def _close(actual: Array, expected: Array, case: NodeCase) -> npt.NDArray[np.bool_]:
-    """Elementwise: within the case's tolerance; text must be equal."""
+    """Compare elements within the case's tolerance; text must be equal."""
     rtol = max(case.rtol, HALF_RTOL.get(expected.dtype.name, 0.0))
     if expected.dtype.kind in "OUST":
         return np.asarray(actual == expected)
-    if expected.dtype.kind == "V":  # numpy's isclose does not know the small types that ml_dtypes adds
+    if expected.dtype.kind == "V":  # numpy's isclose does not support the small types of ml_dtypes
         actual, expected = actual.astype(np.float32), expected.astype(np.float32)
     return np.asarray(np.isclose(actual, expected, rtol=rtol, atol=case.atol, equal_nan=True))
 
 
 def bound(case: NodeCase) -> NodeCase:
-    """The same case with every input but the first as an initializer."""
+    """Return the case with every input but the first as an initializer."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     first, *others = case.inputs
@@ -155,7 +154,8 @@ def bound(case: NodeCase) -> NodeCase:
 
 
 def judge_all(cases: Iterable[NodeCase], run: Adapter) -> list[Verdict]:
-    """A verdict for every case, in order; a refused one that wants constants is judged again with its inputs bound."""
+    """Return a verdict per case, in order. A refused case that needs constants is judged again with its inputs
+    bound."""
     verdicts = []
     for case in cases:
         verdicts.append(judge(case, run))
@@ -165,13 +165,13 @@ def judge_all(cases: Iterable[NodeCase], run: Adapter) -> list[Verdict]:
 
 
 def recorded() -> frozenset[str]:
-    """The names in the record of passed cases."""
+    """Return the recorded names of passed cases."""
     lines = PASSED_FILE.read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Counts, then every failure, then the reasons for refusals by how often they occur."""
+    """Return counts, every failure, and the reasons for refusals by frequency."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     lines = [f"{counts['passed']} passed, {counts['refused']} refused, {counts['failed']} failed of {len(verdicts)}"]
     lines += [f"FAILED {verdict.case}: {verdict.reason}" for verdict in verdicts if verdict.outcome == "failed"]
@@ -187,7 +187,7 @@ def _write(verdicts: Sequence[Verdict]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge, report, and optionally record; exit code 1 if any case failed."""
+    """Judge, report, and optionally record. Returns 1 if a case failed."""
     from tests.support.onnx_node_tests.adapters import ADAPTERS
 
     parser = argparse.ArgumentParser(prog="python -m tests.support.onnx_node_tests.cases", description=__doc__)

@@ -1,4 +1,4 @@
-"""The onnx package's own suite of a backend on npusim.backend, and the manual's table of its results.
+"""The onnx package's backend test suite on npusim.backend, and the manual's table of its results.
 
 ``python -m tests.support.onnx_node_tests.suite`` runs every case and writes docs/reference/onnx-backend.md; with
 ``--check`` it only says whether that page is up to date.
@@ -33,7 +33,7 @@ TOLERANCES = {
     "test_attention_4d_causal_fp16_expanded": {"rtol": HALF_RTOL["float16"]},
     **{name: {"atol": atol} for name, atol in ATOL.items()},
 }
-"""Wider than the suite's where its expected values are farther from the exact result than ours."""
+"""Wider than those of the suite, for cases whose expected values are farther from the exact result than ours."""
 _HEAD = f"""\
 # The onnx package's suite
 
@@ -60,7 +60,7 @@ errors of an inverse Fourier transform where the exact result is 0.
 
 
 class Case(NamedTuple):
-    """How a case of the suite went; ``reason`` says why it did not pass."""
+    """The outcome of a case of the suite; ``reason`` says why it did not pass."""
 
     category: str
     name: str
@@ -69,7 +69,7 @@ class Case(NamedTuple):
 
 
 class _Telling(NpusimBackend):
-    """Is asked for every model, so that it says why it refuses one."""
+    """Claims support for every model, so that it reports why it refuses one."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -77,9 +77,9 @@ class _Telling(NpusimBackend):
 
 
 def items() -> Iterator[tuple[str, str, Callable[[], None]]]:
-    """(category, name, test) of every case, in order."""
+    """Yield (category, name, test) of every case, in order."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are made
+        warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are built
         suite = BackendTest(_Telling, __name__, test_kwargs=TOLERANCES)
     for name, case in sorted(suite.test_cases.items()):
         category = name.removeprefix("OnnxBackend").removesuffix("ModelTest")
@@ -91,7 +91,7 @@ def items() -> Iterator[tuple[str, str, Callable[[], None]]]:
 def judge(category: str, name: str, test: Callable[[], None]) -> Case:
     """Run one case."""
     try:
-        # The suite keeps inputs of networks in the user's home directory unless it is told of another.
+        # By default the suite stores inputs of networks in the user's home directory.
         with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"ONNX_MODELS": folder}):
             test()
     except BackendUnsupportedError as error:
@@ -107,7 +107,7 @@ def _first(error: UnsupportedError) -> str:
 
 
 def render(cases: Sequence[Case]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     refused: dict[str, list[str]] = defaultdict(list)
     for case in cases:
@@ -131,12 +131,12 @@ def _row(label: str, counts: Mapping[str, int]) -> str:
 
 
 def results() -> list[Case]:
-    """Every case."""
+    """Run every case."""
     return [judge(*item) for item in items()]
 
 
 def on_record() -> frozenset[str]:
-    """The names of the cases that the page says are refused."""
+    """Return the names of the cases that the page lists as refused."""
     rows = PATH.read_text(encoding="utf-8").partition("## What is refused")[2].splitlines()[4:]
     return frozenset(f"test_{name}" for row in rows for name in row.rstrip("| ").rpartition("|")[2].split())
 

@@ -1,9 +1,9 @@
-"""onnx's node tests through ONNXIFI: passed, skipped with the status that says why, or failed.
+"""onnx's node tests through ONNXIFI: passed, skipped with a status as the reason, or failed.
 
-A case that is skipped because an operand's value must be known is run a second time, as ``<name>:bound``, with all
-inputs but the first given as weight descriptors.
+A case that is skipped because an operand's value must be known is run again as ``<name>:bound``, with all inputs but
+the first as weight descriptors.
 
-``python -m tests.support.onnx_node_tests.through_onnxifi`` counts them on the first backend, with ``--library`` through
+``python -m tests.support.onnx_node_tests.through_onnxifi`` counts them on the first backend; with ``--library`` through
 a C library.
 """
 
@@ -34,7 +34,7 @@ SKIPS = frozenset(status for status in Status if status.name.startswith("UNSUPPO
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case went; ``reason`` is the status of a skip, or what is wrong."""
+    """The outcome of a case; ``reason`` is the status of a skip, or the failure."""
 
     case: str
     result: Literal["passed", "skipped", "failed"]
@@ -42,7 +42,7 @@ class Outcome:
 
 
 class StatusError(Exception):
-    """A call did not succeed."""
+    """A call failed."""
 
     def __init__(self, call: str, status: int) -> None:
         super().__init__(call, status)
@@ -59,7 +59,7 @@ def check(call: str, status: int, also: Sequence[Status] = ()) -> None:
 
 
 class Runner:
-    """One backend of a door. A context manager."""
+    """One backend of an implementation ("door"). A context manager."""
 
     def __init__(self, door: Door, number: int = 0) -> None:
         self.door = door
@@ -78,7 +78,7 @@ class Runner:
             self.door.onnxReleaseBackendID(identifier)
 
     def run(self, case: NodeCase, weights: Sequence[str] = ()) -> list[Array]:
-        """The outputs of a case; the inputs named by ``weights`` are static. Raises StatusError."""
+        """Return the outputs of a case; the inputs named by ``weights`` are static. Raises StatusError."""
         data = case.model.SerializeToString()
         check("onnxGetBackendCompatibility", self.door.onnxGetBackendCompatibility(self.id, data), [Status.FALLBACK])
         arrays = {name: np.array(value, order="C") for name, value in case.inputs.items()}
@@ -86,7 +86,7 @@ class Runner:
         status, graph = self.door.onnxInitGraph(self.backend, None, data, static or None)
         check("onnxInitGraph", status, [Status.FALLBACK])
         for name in weights:
-            arrays.pop(name)[...] = 0  # the graph has its own copy
+            arrays.pop(name)[...] = 0  # the graph must have its own copy
         try:
             return self._compute(graph, case, arrays)
         finally:
@@ -114,7 +114,7 @@ class Runner:
 
 
 def describe(name: str, array: Array) -> TensorDescriptorV1:
-    """A descriptor; text and other things without an ONNXIFI type get ONNX's number for text."""
+    """Return a descriptor; types unknown to ONNXIFI, such as text, get ONNX's number for text."""
     try:
         code = TO_ONNX[dtype_of(array)]
     except TypeError:
@@ -123,15 +123,15 @@ def describe(name: str, array: Array) -> TensorDescriptorV1:
 
 
 def all_tensors(case: NodeCase) -> bool:
-    """Whether there is a type for every value: no sequences, no absent outputs."""
+    """Return whether every value is a tensor: no sequences, no absent outputs."""
     return all(isinstance(value, np.ndarray) for value in (*case.inputs.values(), *case.expected))
 
 
 def classify(runner: Runner, case: NodeCase, weights: Sequence[str] = ()) -> Outcome:
-    """Run a case. A status that says "not supported" is a skip."""
+    """Run a case. A status for "not supported" is a skip."""
     tensors = all_tensors(case)
     try:
-        # What is no tensor cannot be bound: such a model has to be refused before.
+        # Values that are not tensors cannot be bound, so such a model must be refused earlier.
         outputs = runner.run(case, weights) if tensors else _refused(runner, case)
     except StatusError as error:
         return Outcome(case.name, "skipped" if error.status in SKIPS else "failed", str(error))
@@ -146,7 +146,7 @@ def _refused(runner: Runner, case: NodeCase) -> list[Array]:
 
 
 def outcomes(runner: Runner, cases: Iterable[NodeCase]) -> list[Outcome]:
-    """Every case, and with weights those that want values."""
+    """Run every case; those that need values are run again with weights."""
     found = []
     for case in cases:
         found.append(classify(runner, case))
@@ -157,7 +157,7 @@ def outcomes(runner: Runner, cases: Iterable[NodeCase]) -> list[Outcome]:
 
 
 def supported_types(case: NodeCase) -> bool:
-    """Whether a descriptor can say every type of the case."""
+    """Return whether descriptors can express every type of the case."""
     arrays = [value for value in (*case.inputs.values(), *case.expected) if isinstance(value, np.ndarray)]
     codes = {describe("x", array).dataType for array in arrays}
     return all_tensors(case) and codes <= {int(item) for item in DataType}
@@ -173,7 +173,7 @@ def summary(found: Sequence[Outcome]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all cases and report; exit code 1 if any failed."""
+    """Run all cases and report. Returns 1 if any failed."""
     from hal import abi, onnxifi
     from tests.support.onnxifi.c_library import CDoor
 

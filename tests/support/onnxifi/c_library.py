@@ -1,9 +1,9 @@
-"""A C library of ONNXIFI behind the Python signatures of hal.onnxifi, through ctypes, and a client in C if wanted.
+"""An ONNXIFI C library with the Python signatures of hal.onnxifi, through ctypes or a client in C.
 
-A handle is an int, 0 is NULL; ``out=False`` stands for a NULL where the result would be stored.
+A handle is an int and 0 is NULL; ``out=False`` passes NULL for the result.
 """
 
-# ruff: noqa: N802 the names of the interface
+# ruff: noqa: N802 names of the interface
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _integers(values: Sequence[int] | None) -> Any:
 
 
 class CDoor:
-    """``library``: one of hal.abi.LIBRARIES. ``relay``: relay.c, compiled and linked with it, through which to go."""
+    """``library``: one of hal.abi.LIBRARIES. ``relay``: relay.c, compiled and linked with it, to make the calls
+    in C."""
 
     def __init__(self, library: abi.Library, relay: Path | None = None) -> None:
         self.v1 = bool(library.defines) and relay is None
@@ -72,7 +73,7 @@ class CDoor:
         self.c = ctypes.CDLL(str(relay or library.path))
         self.init_graph = self.c.onnxInitGraph if relay is None else self.c.relay_InitGraph
         self.set_graph_io = self.c.onnxSetGraphIO if relay is None else self.c.relay_SetGraphIO
-        # The IDs are the same every time, so they are known before a device is gone, and need not be held for that.
+        # The IDs are always the same. They are read before a device is removed, and need not be held.
         _, self._ids, _ = self.onnxGetBackendIDs(64)
         self._extensions = {name: self.extension(self._ids[0], name)[1] for name in NPUSIM}
         for each in self._ids:
@@ -136,7 +137,7 @@ class CDoor:
     # --------------------------------------------------------------------------------------------------- graphs
 
     def descriptors(self, given: Sequence[TensorDescriptorV1] | None) -> Any:
-        """The structures for C. What they point to stays as long as the door does not give away the next ones."""
+        """Return the C structures. The memory that they point to is kept until the next call."""
         if given is None:
             return None
         return (self.tensor * max(1, len(given)))(*(self._descriptor(each) for each in given))
@@ -229,7 +230,7 @@ class CDoor:
         return int(ctypes.CFUNCTYPE(c_int32)(self._extensions[name])(*arguments))
 
     def inject(self, function: str, status: int, times: int = 1) -> None:
-        """The client must hold the first ID, here and below."""
+        """Inject failures. The client must hold the first ID, here and below."""
         arguments = c_void_p(self._ids[0]), function.encode(), c_int32(status), c_uint32(times)
         assert self.call("npusimInjectFunction", *arguments) == 0, f"{function}: {status:#x} cannot be injected"
 

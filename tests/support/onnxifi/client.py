@@ -1,4 +1,4 @@
-"""A client of ONNXIFI for tests, by any door, and how the lines of the contract are written down."""
+"""An ONNXIFI client for tests, for any implementation, and the registration of the contract's lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hal.onnxifi.status import Status
 from tests.support.onnxifi import models
 
 GARBAGE = (0, 1, 0xDEADBEEF, 0x7FFF_FFFF_FFFF_FFF0, 2**64 - 1)
-"""What is no handle of any kind; 0 is NULL."""
+"""Invalid handles of any kind; 0 is NULL."""
 SOON = 60.0
-"""Seconds after which a thread that should have returned has not."""
+"""Time limit in seconds for a thread that should return."""
 S = Status
 
 
@@ -27,7 +27,7 @@ class Door(Protocol):
 
 
 class Client:
-    """A program that uses a door, and releases what it has made."""
+    """A program that uses an implementation and releases what it has created."""
 
     def __init__(self, door: Door) -> None:
         self.door = door
@@ -81,7 +81,7 @@ class Client:
     def descriptor(
         self, name: str, /, shape: Sequence[int] | None = models.SHAPE, **changes: Any
     ) -> TensorDescriptorV1:
-        """A right descriptor over memory of its own, but for the changes; shape None is NULL."""
+        """Return a valid descriptor with its own memory, with the given changes; shape None is NULL."""
         array = np.zeros(models.SHAPE if shape is None else tuple(shape), np.float32)
         self._kept.append(array)
         found = TensorDescriptorV1.of(name, array)
@@ -92,14 +92,14 @@ class Client:
         return found
 
     def bound(self, model: bytes | None = None) -> tuple[int, TensorDescriptorV1, TensorDescriptorV1]:
-        """(graph with its IO set, x, y)."""
+        """Return (graph with its IO set, x, y)."""
         graph = self.graph(model)
         x, y = self.descriptor("x"), self.descriptor("y")
         assert self.door.onnxSetGraphIO(graph, [x], [y]) == S.SUCCESS
         return graph, x, y
 
     def run(self, graph: int, signal: bool = True) -> tuple[int, int]:
-        """(input event, output event) of a run."""
+        """Start a run and return (input event, output event)."""
         start, end = MemoryFenceV1(self.event()), MemoryFenceV1()
         if signal:
             assert self.door.onnxSignalEvent(start.event) == S.SUCCESS
@@ -142,7 +142,7 @@ def line(number: int, function: str, status: Status) -> Callable[[Check], Check]
 
 
 Call = Callable[[Client], Any]
-"""A call with right arguments (or with the wrong ones of a line); its first value is the status."""
+"""A call with valid arguments (or the invalid ones of a line); its first value is the status."""
 
 
 def status_of(answer: Any) -> int:
@@ -150,7 +150,7 @@ def status_of(answer: Any) -> int:
 
 
 def gives(number: int, function: str, status: Status, *calls: Call) -> None:
-    """A line that each of these calls shows; a handle that the call would have made is NULL."""
+    """Register a line that each of these calls shows. A handle that a failing call returns must be NULL."""
 
     def check(client: Client) -> None:
         for call in calls:
@@ -163,7 +163,7 @@ def gives(number: int, function: str, status: Status, *calls: Call) -> None:
 
 
 def injected(number: int, function: str, status: Status, call: Call) -> None:
-    """A line that only an injected failure shows; without it the same call succeeds, before and after."""
+    """Register a line shown only by an injected failure; without it, before and after, the same call succeeds."""
 
     def check(client: Client) -> None:
         client.door.inject(function, int(status), 1)
@@ -184,7 +184,7 @@ def failures(first: int, function: str, statuses: Sequence[Status], call: Call) 
 def unavailable(
     number: int, function: str, prepare: Callable[[Client], Any], call: Callable[[Client, Any], Any]
 ) -> None:
-    """A line about a device that is unplugged between ``prepare`` and ``call``."""
+    """Register a line about a device that is unplugged between ``prepare`` and ``call``."""
 
     def check(client: Client) -> None:
         made = prepare(client)
@@ -201,7 +201,7 @@ RESOURCES = (S.NO_SYSTEM_MEMORY, S.NO_SYSTEM_RESOURCES, S.NO_DEVICE_MEMORY, S.NO
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """Begin a call that may block; its answer will be in the list."""
+    """Start a call that may block; its result is appended to the list."""
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
     thread.start()

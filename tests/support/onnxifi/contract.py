@@ -1,7 +1,7 @@
-"""The contract of ONNXIFI line by line: every status that a function may return, and what has to happen for it.
+"""The contract of ONNXIFI line by line: every status that a function may return, and what causes it.
 
-A line's check takes a :class:`Client` of any door: the Python one, or a C library behind the same Python signatures
-(see ``Door``). ``CONTRACT`` has all of them by number.
+A line's check takes a :class:`Client` of any implementation: the Python one, or a C library with the same Python
+signatures (see ``Door``). ``CONTRACT`` contains all lines by number.
 """
 
 from __future__ import annotations

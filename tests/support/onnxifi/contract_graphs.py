@@ -1,4 +1,4 @@
-"""Lines 72 to 135 of the contract: graphs, where their tensors lie, runs."""
+"""Lines 72 to 135 of the contract: graphs, the location of their tensors, runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Weights = Callable[[Client], Sequence[TensorDescriptorV1] | None]
 def _init_graph(
     model: bytes | None = None, weights: Weights = lambda c: None, properties: Sequence[int] = (), **other: Any
 ) -> Call:
-    """The call, with a relu if there is no model; the graph is released at once."""
+    """Make the call, by default with a relu model, and release the graph at once."""
     chosen = models.unary() if model is None else model
 
     def call(client: Client) -> tuple[int, int]:
@@ -101,7 +101,7 @@ Change = Callable[[Client, TensorDescriptorV1, TensorDescriptorV1], tuple[Any, A
 
 
 def _set_io(change: Change = lambda c, x, y: ([x], [y]), model: bytes | None = None, **counts: int) -> Call:
-    """The call on a new graph, with descriptors that ``change`` has seen."""
+    """Make the call on a new graph with descriptors modified by ``change``."""
 
     def call(client: Client) -> int:
         graph = client.graph(model)
@@ -112,7 +112,7 @@ def _set_io(change: Change = lambda c, x, y: ([x], [y]), model: bytes | None = N
 
 
 def _both(**changes: Any) -> tuple[Call, Call]:
-    """The call with changes to the input's descriptor, and with the same to the output's."""
+    """Return calls with changes to the input's descriptor, and to the output's."""
     return (
         _set_io(lambda c, x, y: ([c.descriptor("x", **changes)], [y])),
         _set_io(lambda c, x, y: ([x], [c.descriptor("y", **changes)])),
@@ -171,7 +171,7 @@ Fences = tuple[MemoryFenceV1 | None, MemoryFenceV1 | None]
 
 
 def _run(change: Callable[[MemoryFenceV1, MemoryFenceV1], Fences] = lambda a, b: (a, b)) -> Call:
-    """A run of a graph that could run, with fences that ``change`` has seen."""
+    """Run a valid graph with fences modified by ``change``."""
 
     def call(client: Client) -> int:
         graph, *_ = client.bound()
@@ -186,7 +186,7 @@ def _run(change: Callable[[MemoryFenceV1, MemoryFenceV1], Fences] = lambda a, b:
 
 
 def _changed(**changes: Any) -> tuple[Call, Call]:
-    """A run with changes to the input's fence, and with the same to the output's."""
+    """Return runs with changes to the input's fence, and to the output's."""
 
     def apply(fence: MemoryFenceV1) -> MemoryFenceV1:
         for field, value in changes.items():

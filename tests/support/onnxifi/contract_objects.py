@@ -1,4 +1,4 @@
-"""Lines 1 to 71 of the contract: backends, their answers about models, events."""
+"""Lines 1 to 71 of the contract: backends and their properties, model compatibility, events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ids_are_stored(client: Client) -> None:
         assert all(ids)
         for identifier in ids:
             assert client.door.onnxReleaseBackendID(identifier) == S.SUCCESS
-    assert status_of(client.door.onnxInitBackend(client.id)) == S.SUCCESS  # one release does not end others' ids
+    assert status_of(client.door.onnxInitBackend(client.id)) == S.SUCCESS  # releasing one ID leaves the others valid
 
 
 @line(2, "onnxGetBackendIDs", S.FALLBACK)
@@ -136,7 +136,7 @@ MODEL_FAULTS: tuple[tuple[Status, tuple[bytes, ...]], ...] = (
     (S.UNSUPPORTED_SHAPE, (models.bad_shape(),)),
     (S.UNSUPPORTED_DATATYPE, (models.unary(kind=11), models.unary("Identity", kind=8))),
 )
-"""Models for which compatibility and initialisation have the same answer."""
+"""Models for which compatibility and initialisation return the same status."""
 MISMATCHES = ((S.MISMATCHING_SHAPE, models.declared(shape=(3, 2))), (S.MISMATCHING_DATATYPE, models.declared(kind=6)))
 
 gives(15, COMPATIBILITY, S.SUCCESS, *map(_compatible, (models.unary(), models.add(), models.symbolic())))

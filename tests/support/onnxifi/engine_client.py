@@ -1,4 +1,4 @@
-"""A client of the engine without the C core: what tests of the engine alone need."""
+"""A client of the engine without the C core, for tests of the engine alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class Runs:
-    """Stands in for the core: what the engine reported, by run."""
+    """Stands in for the core and records the engine's reports by run."""
 
     def __init__(self) -> None:
         self.outcomes: dict[int, tuple[int, Any, Any]] = {}
@@ -45,7 +45,7 @@ class Runs:
 
 @contextmanager
 def connected() -> Iterator[Runs]:
-    """Runs that the engine reports to; the core, if there is one, gets the engine back afterwards."""
+    """Yield runs that the engine reports to; the core, if any, is connected again afterwards."""
     runs = Runs()
     before = dict(vars(engine.Core))
     engine.connect(runs.complete, runs.unplugged.append)
@@ -58,7 +58,7 @@ def connected() -> Iterator[Runs]:
 
 
 def describe(name: str, array: Array, /, **changes: Any) -> Descriptor:
-    """A descriptor of an array that the caller keeps."""
+    """Return a descriptor of an array that the caller keeps."""
     plain = Descriptor(name, TO_ONNX[dtype_of(array)], 0, array.shape, array.ctypes.data)
     return plain._replace(**changes)
 
@@ -82,14 +82,14 @@ def backend(device: int = 0) -> Backend:
 def compute(
     runs: Runs, graph: Graph, inputs: Mapping[str, Array], outputs: Mapping[str, Array], number: int = 0
 ) -> tuple[int, Any, Any]:
-    """Bind, run once, wait; the outputs are filled."""
+    """Bind, run once and wait; the outputs are then filled."""
     io = engine.set_io(graph, [describe(n, a) for n, a in inputs.items()], [describe(n, a) for n, a in outputs.items()])
     engine.start(graph, io, number, True)
     return runs.wait(number)
 
 
 def status_of(call: Any, *args: Any, **kwargs: Any) -> Status:
-    """The status that a call ends with."""
+    """Return the status of a call."""
     try:
         call(*args, **kwargs)
     except OnnxifiError as error:

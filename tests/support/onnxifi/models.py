@@ -1,4 +1,4 @@
-"""Small models for ONNXIFI clients, each right or wrong in exactly one way."""
+"""Small models for ONNXIFI clients, each valid or invalid in exactly one way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Value = onnx.ValueInfoProto
 
 
 def tensor(name: str, shape: Sequence[int | str | None] | None, kind: int = FLOAT) -> Value:
-    """The declaration of an input or output."""
+    """Return the declaration of an input or output."""
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -40,17 +40,17 @@ def model(*args: Any, **kwargs: Any) -> bytes:
 
 
 SHAPE = (2, 3)
-"""Of everything in the small models."""
+"""Shape of all tensors in the small models."""
 
 
 def unary(op: str = "Relu", kind: int = FLOAT, shape: Sequence[int | str] = SHAPE, **attributes: Any) -> bytes:
-    """x -> y, one node of one input."""
+    """Build x -> y with one node of one input."""
     node = helper.make_node(op, ["x"], ["y"], **attributes)
     return model([node], [tensor("x", shape, kind)], [tensor("y", shape, kind)])
 
 
 IDENTITY = unary("Identity", shape=(4,))
-"""Gives its input x, float[4], as y."""
+"""Returns its input x, float[4], as y."""
 
 
 TENTH = model(
@@ -59,30 +59,30 @@ TENTH = model(
     [tensor("y", (4,))],
     [numpy_helper.from_array(np.float32(10), "ten")],
 )
-"""Gives x / 10, which is seldom exact."""
+"""Returns x / 10, which is seldom exact."""
 
 
 def add(initializer: bool = False) -> bytes:
-    """x + w -> y; w is a graph input, with a value if ``initializer``."""
+    """Build x + w -> y; w is a graph input, with a value if ``initializer``."""
     node = helper.make_node("Add", ["x", "w"], ["y"])
     values = [numpy_helper.from_array(np.ones(SHAPE, np.float32), "w")] if initializer else []
     return model([node], [tensor("x", SHAPE), tensor("w", SHAPE)], [tensor("y", SHAPE)], values)
 
 
 def symbolic() -> bytes:
-    """x [N, 3] -> relu -> y [N, 3]."""
+    """Build x [N, 3] -> relu -> y [N, 3]."""
     return unary(shape=("N", 3))
 
 
 def lstm() -> bytes:
-    """Three steps of a recurrent layer: what this backend decomposes."""
+    """Build three steps of a recurrent layer, which this backend decomposes."""
     node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)
     inputs = [tensor("x", (3, 1, 4)), tensor("w", (1, 8, 4)), tensor("r", (1, 8, 2))]
     return model([node], inputs, [tensor("y", (3, 1, 1, 2))])
 
 
 def convolution() -> bytes:
-    """The network that the program of the guide expects: x float[1, 3, 16, 16], y float[1, 10]."""
+    """Build the network of the guide's program: x float[1, 3, 16, 16], y float[1, 10]."""
     rng = np.random.default_rng(0)
     weights = {"w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5, "k": rng.standard_normal((8, 10), np.float32)}
     nodes = [
@@ -107,7 +107,7 @@ def versions(opset: int = 17, ir: int = 8) -> bytes:
 
 
 def bad_attribute() -> bytes:
-    """A mode of interpolation that does not exist here."""
+    """An interpolation mode that does not exist."""
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="spiral")
     scales = numpy_helper.from_array(np.ones(4, np.float32), "s")
     return model([node], [tensor("x", (1, 1, 2, 2))], [tensor("y", (1, 1, 2, 2))], [scales])
@@ -121,10 +121,10 @@ def bad_shape() -> bytes:
 
 
 def declared(shape: Sequence[int] = SHAPE, kind: int = FLOAT) -> bytes:
-    """A relu whose output is declared in another shape or type than it has."""
+    """A relu whose output is declared with a wrong shape or type."""
     return model([helper.make_node("Relu", ["x"], ["y"])], [tensor("x", SHAPE)], [tensor("y", shape, kind)])
 
 
 def too_large(nbytes: int) -> bytes:
-    """A relu over so many bytes."""
+    """A relu over ``nbytes`` bytes."""
     return unary(shape=(nbytes // 4,))

@@ -1,6 +1,7 @@
-"""Mutations of valid NNAPI models, after each of which a driver must refuse the model.
+"""Mutations of valid NNAPI models, each of which a driver must refuse.
 
-What a mutation skips is legal by the specification: an operation has an optional argument, or takes the other type too.
+Mutations skip changes that the specification allows, such as removing an optional argument or using another accepted
+type.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changed models that share with the model what is unchanged."""
+"""Changed copies of models that share everything unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hal.nnapi.types import DataLocation, Model, Operand, Operation
 from hal.nnapi.types import OperandLifeTime as Life
 
 Mutation = Callable[[Model], Iterator[tuple[str, Model]]]
-"""Gives what was done, and the mutated model."""
+"""Yields a description and the mutated model."""
 
 WRITTEN = (Life.TEMPORARY_VARIABLE, Life.SUBGRAPH_OUTPUT)
 CONSTANT = (Life.CONSTANT_COPY, Life.CONSTANT_REFERENCE)
@@ -47,7 +47,7 @@ def with_operation(model: Model, number: int, operation: Operation) -> Model:
 
 
 def consumed(model: Model, numbers: Sequence[int], by: int) -> list[Operand]:
-    """The operands, some of them with one consumer more or less for each time they are named."""
+    """Return the operands with ``by`` added to the consumers of an operand each time it is listed."""
     operands = list(model.main.operands)
     for number, times in Counter(numbers).items():
         count = operands[number].numberOfConsumers + by * times
@@ -64,5 +64,5 @@ def each_operation(model: Model) -> Iterator[tuple[int, Operation]]:
 
 
 def fresh(operand: Operand) -> Operand:
-    """A temporary like an operand, which nobody reads."""
+    """Return an unused temporary like an operand."""
     return replace(operand, lifetime=Life.TEMPORARY_VARIABLE, numberOfConsumers=0, location=DataLocation())

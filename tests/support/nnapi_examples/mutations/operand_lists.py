@@ -1,4 +1,4 @@
-"""An operation with an input or an output more, or less."""
+"""Operations with one input or output too many or too few."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support.nnapi_examples.mutations.copies import consumed, each_operati
 
 
 def may_lose(kind: Op, count: int, place: int) -> bool:
-    """Whether an operation of so many inputs may do without one: a layout, a dilation, an axis, or one of a list."""
+    """Return whether an operation with ``count`` inputs is valid without one: a layout, a dilation, an axis, or a list
+    entry."""
     if kind == Op.CONCATENATION:
         return count > 2 and place != count - 1
     if kind == Op.RESIZE_BILINEAR:
@@ -42,7 +43,7 @@ OPTIONAL_INPUTS = {
 
 
 def remove_operation_input(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation has an input less."""
+    """Remove an input of an operation."""
     for number, operation in each_operation(model):
         count = len(operation.inputs)
         for place, index in enumerate(operation.inputs):
@@ -53,7 +54,7 @@ def remove_operation_input(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def remove_operation_output(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation has an output less."""
+    """Remove an output of an operation."""
     for number, operation in each_operation(model):
         for place in range(len(operation.outputs)):
             outputs = [*operation.outputs[:place], *operation.outputs[place + 1 :]]
@@ -62,14 +63,14 @@ def remove_operation_output(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def may_gain(kind: Op, count: int) -> bool:
-    """Whether an operation of so many inputs may have an INT32 more."""
+    """Return whether an operation with ``count`` inputs may have another INT32."""
     if kind in (Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR):
         return count < 6
     return count == {Op.L2_NORMALIZATION: 1, Op.LOCAL_RESPONSE_NORMALIZATION: 5, Op.SOFTMAX: 2}.get(kind)
 
 
 def add_operation_input(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation has an INT32 input more, which the model has too."""
+    """Add an INT32 input to an operation and to the model."""
     fresh = len(model.main.operands)
     operand = Operand(T.INT32, [], 1, lifetime=Life.SUBGRAPH_INPUT)
     for number, operation in each_operation(model):
@@ -83,7 +84,7 @@ def add_operation_input(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def add_operation_output(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation has an INT32 output more, which the model has too; with and without a consumer that is none."""
+    """Add an INT32 output to an operation and to the model, with and without a false consumer."""
     fresh = len(model.main.operands)
     for number, operation in each_operation(model):
         changed = with_operation(model, number, replace(operation, outputs=[*operation.outputs, fresh]))

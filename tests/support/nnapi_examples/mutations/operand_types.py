@@ -1,4 +1,4 @@
-"""Operands of each other type, and which of them are legal."""
+"""Operands with every other type, and which of them are valid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.nnapi_examples.mutations.copies import each_operand, with_ope
 
 
 def operation_operand_type(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand has each other type, its dimensions, scale and zero point being such as that type has."""
+    """Give an operand every other type, with dimensions, scale and zero point valid for that type."""
     for number, operand in each_operand(model):
         legal = legal_types(model, number)
         for kind in T:
@@ -22,7 +22,7 @@ def operation_operand_type(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def retyped(operand: Operand, kind: T) -> Operand:
-    """The operand with another type, legal in itself."""
+    """Return the operand with another type, valid by itself."""
     tensor = kind not in SCALARS and kind != T.SUBGRAPH
     dims = (list(operand.dimensions) or [1]) if tensor else []
     low, high = ZERO_LIMITS.get(kind, (0, 0))
@@ -53,7 +53,7 @@ ANYWHERE = {
     Op.ARGMAX: {*FLOATS, T.TENSOR_INT32, *QUANT8},
     Op.ARGMIN: {*FLOATS, T.TENSOR_INT32, *QUANT8},
 }
-"""Operations that take many types: no operand of a model with such an operation is retyped to one of them."""
+"""Operations that accept many types. In a model with such an operation, no operand is changed to one of them."""
 INPUT_TYPES: dict[tuple[Op, int], set[T]] = {
     (Op.QUANTIZE, 0): FLOATS,
     (Op.DEQUANTIZE, 0): {*QUANT8, T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT8_SYMM_PER_CHANNEL},
@@ -63,12 +63,12 @@ INPUT_TYPES: dict[tuple[Op, int], set[T]] = {
     (Op.RANK, 0): {T(kind) for kind in TENSORS},
     **{(kind, 1): {T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_SYMM_PER_CHANNEL} for kind in CONVOLUTIONS},
 }
-"""Types that an input of an operation may have besides its own, whatever the other operands are."""
+"""Other types that an input may have, whatever the other operands are."""
 OUTPUT_TYPES: dict[Op, set[T]] = {Op.QUANTIZE: QUANT8, Op.DEQUANTIZE: FLOATS}
 
 
 def legal_types(model: Model, number: int) -> set[T]:
-    """Types that an operand may have instead of its own."""
+    """Return the types that an operand may have instead of its own."""
     legal: set[T] = set()
     for operation in model.main.operations:
         kind = Op(operation.type)

@@ -12,25 +12,25 @@ from hal.nnapi.types import OperandType as T
 from tests.support.nnapi_examples.mutations.copies import CONSTANT, WRITTEN, each_operand, with_main, with_operand
 
 LARGEST_COPY = 32 * 1024
-"""Constants above it do not travel in ``operandValues``."""
+"""Larger constants are not stored in ``operandValues``."""
 
 
 def operand_type(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand has a type that is none."""
+    """Set an invalid operand type."""
     for number, operand in each_operand(model):
         for value in (-1, 16, 9999, 10002):
             yield f"operand {number} type := {value}", with_operand(model, number, replace(operand, type=value))
 
 
 def operand_rank(model: Model) -> Iterator[tuple[str, Model]]:
-    """A scalar has dimensions."""
+    """Give a scalar dimensions."""
     for number, operand in each_operand(model):
         if operand.type in SCALARS:
             yield f"operand {number} dimensions := [0]", with_operand(model, number, replace(operand, dimensions=[0]))
 
 
 def operand_scale(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand has a scale that its type cannot have."""
+    """Set a scale that is invalid for the type."""
     for number, operand in each_operand(model):
         value = -1.0 if operand.type == T.TENSOR_INT32 else 0.0 if operand.type in QUANTISED else 1.0
         yield f"operand {number} scale := {value}", with_operand(model, number, replace(operand, scale=value))
@@ -43,11 +43,11 @@ ZERO_POINTS = {
     T.TENSOR_QUANT16_ASYMM: (-1, 65536),
     T.TENSOR_QUANT16_SYMM: (-32769, -1, 1, 32768),
 }
-"""Zero points that a type cannot have; 1 for all other types."""
+"""Invalid zero points per type; 1 for all other types."""
 
 
 def operand_zero_point(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand has a zero point that its type cannot have."""
+    """Set a zero point that is invalid for the type."""
     for number, operand in each_operand(model):
         for value in ZERO_POINTS.get(T(operand.type), (1,)):
             changed = replace(operand, zeroPoint=value)
@@ -55,7 +55,7 @@ def operand_zero_point(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def operand_lifetime(model: Model) -> Iterator[tuple[str, Model]]:
-    """What is written becomes an input or a constant, what has a value becomes what nobody writes."""
+    """Turn a written operand into an input or constant, and an operand with a value into one that nothing writes."""
     for number, operand in each_operand(model):
         for lifetime in _other_lifetimes(operand):
             changed = _relived(model, number, lifetime)
@@ -79,7 +79,7 @@ def _other_lifetimes(operand: Operand) -> tuple[Life, ...]:
 
 
 def operand_input_output(model: Model) -> Iterator[tuple[str, Model]]:
-    """A lifetime changes, the lists of inputs and outputs do not."""
+    """Change a lifetime without changing the lists of inputs and outputs."""
     swapped = {
         Life.CONSTANT_COPY: Life.SUBGRAPH_INPUT,
         Life.CONSTANT_REFERENCE: Life.SUBGRAPH_INPUT,
@@ -95,7 +95,7 @@ def operand_input_output(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def _relived(model: Model, number: int, lifetime: Life) -> Model | None:
-    """The model with one operand of another lifetime; a constant gets zeros, None if it cannot be one."""
+    """Return the model with another lifetime of one operand. A constant gets zeros; None if it cannot be a constant."""
     operand = model.main.operands[number]
     location = DataLocation()
     values = bytes(model.operandValues)
@@ -110,7 +110,7 @@ def _relived(model: Model, number: int, lifetime: Life) -> Model | None:
 
 
 def nbytes(operand: Operand) -> int:
-    """Bytes of an operand; 0 if its dimensions are not all known."""
+    """Return the bytes of an operand; 0 if a dimension is unknown."""
     size = STORAGE[operand.type].itemsize if operand.type in STORAGE else 0
     if operand.type not in SCALARS and not operand.dimensions:
         return 0
@@ -120,7 +120,7 @@ def nbytes(operand: Operand) -> int:
 
 
 def number_of_consumers(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand has one consumer more, or less, than operations that read it."""
+    """Set a number of consumers one larger or smaller than the number of operations that read the operand."""
     for number, operand in each_operand(model):
         for by in (1, -1) if operand.numberOfConsumers else (1,):
             changed = replace(operand, numberOfConsumers=operand.numberOfConsumers + by)

@@ -1,4 +1,4 @@
-"""Mutations of operations: order, type, which operands they name."""
+"""Mutations of operations: order, type, and operand lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.nnapi_examples.mutations.copies import (
 
 
 def execution_order(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation that reads what another writes comes first, one whose output is read comes last."""
+    """Move an operation that reads another's output to the front, and one whose output is read to the end."""
     operands, operations = model.main.operands, list(model.main.operations)
     for number, operation in each_operation(model):
         rest = operations[:number] + operations[number + 1 :]
@@ -30,7 +30,7 @@ def execution_order(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def add_writer(model: Model) -> Iterator[tuple[str, Model]]:
-    """A second operation writes what another one writes."""
+    """Add a second operation that writes another one's output."""
     for number, operation in each_operation(model):
         for place in range(len(operation.outputs)):
             operands = consumed(model, operation.inputs, 1)
@@ -44,7 +44,7 @@ def add_writer(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def operation_type(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation has a type that is none."""
+    """Set an invalid operation type."""
     for number, operation in each_operation(model):
         for value in (102, 9999, 10001):
             changed = with_operation(model, number, replace(operation, type=value))
@@ -52,7 +52,7 @@ def operation_type(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def input_operand_index(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation reads an operand that does not exist."""
+    """Read an operand that does not exist."""
     beyond = len(model.main.operands)
     for number, operation in each_operation(model):
         for place in range(len(operation.inputs)):
@@ -62,7 +62,7 @@ def input_operand_index(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def output_operand_index(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation writes an operand that does not exist."""
+    """Write an operand that does not exist."""
     beyond = len(model.main.operands)
     for number, operation in each_operation(model):
         for place in range(len(operation.outputs)):
@@ -76,7 +76,7 @@ def _set(values: Sequence[int], place: int, value: int) -> list[int]:
 
 
 def remove_write(model: Model) -> Iterator[tuple[str, Model]]:
-    """What others read is not written any more."""
+    """Remove the write of an operand that is read."""
     for number, operation in each_operation(model):
         for place, index in enumerate(operation.outputs):
             operand = model.main.operands[index]
@@ -96,11 +96,11 @@ MANY_OUTPUTS = (
     Op.BIDIRECTIONAL_SEQUENCE_LSTM,
     Op.BIDIRECTIONAL_SEQUENCE_RNN,
 )
-"""Operations whose last outputs may be left out."""
+"""Operations whose last outputs are optional."""
 
 
 def remove_operand(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operand goes, and its number from every list; those behind it are not renumbered."""
+    """Remove an operand and all references to it, without renumbering the others."""
     main = model.main
     for number, operand in each_operand(model):
         optional = any(number in each.outputs and each.type in MANY_OUTPUTS for each in main.operations)
@@ -123,7 +123,7 @@ def _without(values: Sequence[int], value: int) -> list[int]:
 
 
 def remove_operation(model: Model) -> Iterator[tuple[str, Model]]:
-    """An operation goes."""
+    """Remove an operation."""
     for number, operation in each_operation(model):
         operations = [*model.main.operations[:number], *model.main.operations[number + 1 :]]
         yield f"operation {number} removed", with_main(model, consumed(model, operation.inputs, -1), operations)
