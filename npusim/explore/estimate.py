@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.pipeline import uncollected
+from npusim.compiler.schedule.attention import likely_fits
 from npusim.errors import CompileError, ConfigError, UsageError, shown
 from npusim.explore.estimates.designs import (
     MISSING,
@@ -79,7 +81,7 @@ class Estimator:
     def __init__(self, graph: Graph, base: Config) -> None:
         self._graph = graph
         self._base = base
-        self._networks: dict[Config, PreparedNetwork] = {}
+        self._networks: dict[tuple[Config, frozenset[str]], PreparedNetwork] = {}
         network = self._network(base)
         if base.sram.keeps_values:
             network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
@@ -200,6 +202,14 @@ class Estimator:
             network = self._network(config)
         except CompileError:
             return  # on none of them
+        for fused, mine in _fused(network, designs):
+            self._estimate_fused(config, fused, designs.take(mine), rows[mine], result)
+
+    def _estimate_fused(
+        self, config: Config, fused: frozenset[str], designs: Designs, rows: Index, result: _Result
+    ) -> None:
+        """Designs on which the same attentions are fused."""
+        network = self._network(config, fused)
         # Designs with equal prices are searched one after the other.
         order = np.lexsort([designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)])
         for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
@@ -207,15 +217,34 @@ class Estimator:
             best = _plan(network, some, config.cores)
             time_ps: Array = np.sum([figures.ps for figures in best.layers], axis=0)
             result.put(rows[chunk], network, best, time_ps, energy(network.layers, some, best, time_ps))
+            # Attentions were expected to fit, and do not.
+            without = np.flatnonzero(np.isinf(time_ps))
+            if fused and len(without):
+                self._estimate_fused(config, frozenset(), some.take(without), rows[chunk][without], result)
 
-    def _network(self, config: Config) -> PreparedNetwork:
+    def _network(self, config: Config, fused: frozenset[str] = frozenset()) -> PreparedNetwork:
         """Data that designs of a kind share; of one core, because several cores run the same layers."""
         alike = dataclasses.replace(
             config, name="", description="", cores=1, energy=None, technology=None, area=None, host=self._base.host
         )
-        if alike not in self._networks:
-            self._networks[alike] = PreparedNetwork(self._graph, alike)
-        return self._networks[alike]
+        if (alike, fused) not in self._networks:
+            self._networks[alike, fused] = PreparedNetwork(self._graph, alike, fused)
+        return self._networks[alike, fused]
+
+
+def _fused(network: PreparedNetwork, designs: Designs) -> Iterator[tuple[frozenset[str], Index]]:
+    """The attentions that the compiler expects to fit, with the designs for which they are the same."""
+    fits = [
+        np.broadcast_to(designs.evaluate(partial(likely_fits, parts))[0], (designs.count,))
+        for parts in network.attentions.values()
+    ]
+    if not fits:
+        yield frozenset(), np.arange(designs.count)
+        return
+    kinds, number = np.unique(np.array(fits), axis=1, return_inverse=True)
+    for each, kind in enumerate(kinds.T):
+        names = (name for name, fused in zip(network.attentions, kind, strict=True) if fused)
+        yield frozenset(names), np.flatnonzero(number.ravel() == each)
 
 
 _OF_LOWERINGS = {"cores", "matrix.weight_bits", "dma.reorder_bytes", "dma.decoder_weights_per_cycle"}

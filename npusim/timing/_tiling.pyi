@@ -72,7 +72,9 @@ class ManySearch:
         self,
         numbers: _Numbers,
         budgets: _Numbers,
+        pieces: _Numbers,
         scores: npt.NDArray[np.float64],
+        latencies: npt.NDArray[np.float64],
         figures: npt.NDArray[np.float64] | None = None,
         near: int = 0,
     ) -> int: ...

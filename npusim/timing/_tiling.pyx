@@ -31,6 +31,7 @@ cdef extern from *:
 from npusim.errors import CompileError
 
 cdef long long SECOND = 1_000_000_000_000
+cdef long long WITHIN_64_BITS = 9_000_000  # bytes that can be multiplied by SECOND
 
 # Every figure is at most this, so that a few of them add up within 64 bits.
 cdef long long LIMIT = 1_000_000_000_000_000_000
@@ -201,7 +202,7 @@ cdef struct Cut:
     Py_ssize_t area  # the number of its area; negative if it is not in the table
     bint allowed  # the accumulators hold its sums, and one instruction may compute it
     bint ordered  # either loop may be outermost
-    long long whole, pieces  # SRAM bytes if the chain processes a tile as a whole, and in pieces
+    long long whole  # SRAM bytes if the chain processes a tile as a whole
     long long steps
     long long[4] time  # indexed by 2 * in pieces + weights outermost
     long long one, all  # picoseconds of a full tile, and of all tiles with the actual sizes at the edges
@@ -461,7 +462,6 @@ cdef class Search:
             total += 2 * self._aligned(elements * self.out_item) if self.main else 0
             total += 0 if self.acc_limit else self._aligned(acc)
         cut.whole = total + self._aligned(elements * self.between)
-        cut.pieces = total + self._aligned(least(elements, self.piece) * self.between)
         cut.steps = spatial * channels * chunks
         cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or (self.cores > 1 and self.multicast)
         # As the kernels step: output channels rounded up.
@@ -473,6 +473,14 @@ cdef class Search:
         )
         cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN
         cut.counts[0].there = cut.counts[1].there = False
+
+    cdef inline long long _pieces(self, Cut *cut) noexcept:
+        """SRAM bytes if the chain processes a tile in pieces."""
+        cdef long long elements = cut.oh * cut.ow * cut.groups * cut.oc
+        return (
+            cut.whole - self._aligned(elements * self.between)
+            + self._aligned(least(elements, self.piece) * self.between)
+        )
 
     cdef Py_ssize_t _try(self, long long budget, int *tried, long long *best, Reach *reach) except -1:
         """Enumerate the options that fit into ``budget`` bytes. Fills ``tried`` with their numbers and ``best`` with
@@ -496,7 +504,7 @@ cdef class Search:
                     continue
                 pieces = 0
                 if not fits(cut.whole, budget, reach):
-                    if not self.between or not fits(cut.pieces, budget, reach):
+                    if not self.between or not fits(self._pieces(cut), budget, reach):
                         continue
                     pieces = 1
                 here = -1
@@ -965,6 +973,8 @@ cdef class Search:
         return copies * self.copy_code + <double>n.tasks * n.chunks * self.product_code
 
     cdef long long _bus_ps(self, long long nbytes, long long bandwidth) noexcept:
+        if nbytes < WITHIN_64_BITS:
+            return nbytes * SECOND // bandwidth
         if <double>nbytes * SECOND / bandwidth > LIMIT:
             return LIMIT
         return scaled(nbytes, SECOND, bandwidth)
@@ -1017,8 +1027,7 @@ cdef class SharedSearch(Search):
     cdef Devices devices
     cdef list products
     cdef object products_of
-    cdef long long part_kh, part_kw
-    cdef list part_products  # for the part of the kernel that was queried last
+    cdef dict of_parts  # ``products`` of parts of the kernel
     cdef Moves **kept_moves  # by cut, then by column
     cdef Products **kept_products
     cdef Py_ssize_t n_moves, n_products, n_touched, now
@@ -1027,7 +1036,7 @@ cdef class SharedSearch(Search):
     def __init__(self, problem, device, cuts, areas, Devices devices, products):
         Search.__init__(self, problem, device, cuts, areas)
         self.devices, self.products, self.now = devices, products(self.kh, self.kw), NOTHING
-        self.products_of = products
+        self.products_of, self.of_parts = products, {}
         # If few devices share a price, caching is not worth its memory.
         self.n_moves = len(devices.moves) if 4 * len(devices.moves) <= devices.count + 3 else 0
         self.n_products = len(self.products) if 4 * len(self.products) <= devices.count + 3 else 0
@@ -1049,14 +1058,14 @@ cdef class SharedSearch(Search):
         PyMem_Free(self.kept_products)
         PyMem_Free(self.touched)
 
-    cdef int _turn_to(self, Py_ssize_t number, long long begin, long long kilo) except -1:
+    cdef int _turn_to(self, Py_ssize_t number, long long begin, long long kilo, long long piece) except -1:
         """Search for this device from now on."""
         cdef Devices devices = self.devices
         cdef Py_ssize_t at
         cdef Cut *cut
-        if number == self.now:
+        if number == self.now and (piece == self.piece or not self.between):
             return 0
-        self.now, self.begin, self.kilo = number, begin, kilo
+        self.now, self.begin, self.kilo, self.piece = number, begin, kilo, piece
         self.matrix, self.moves = self.products[devices.product[number]], devices.moves[devices.move[number]]
         self.bandwidth, self.constants_bandwidth = devices.bandwidth[number], devices.constants_bandwidth[number]
         self.one_channel = devices.one_channel[number]
@@ -1108,9 +1117,16 @@ cdef class SharedSearch(Search):
     cdef Prices _prices(self, bint banks, long long kh, long long kw):
         if kh == self.kh and kw == self.kw:
             return self.matrix
-        if kh != self.part_kh or kw != self.part_kw:
-            self.part_kh, self.part_kw, self.part_products = kh, kw, self.products_of(kh, kw)
-        return self.part_products[self.devices.product[self.now]]
+        cdef long long part = kh * (self.kw + 1) + kw
+        cdef list found = self.of_parts.get(part)
+        if found is None:
+            found = self.of_parts[part] = self.products_of(kh, kw)
+        return found[self.devices.product[self.now]]
+
+    cdef long long _latency(self, int option) except -1:
+        """``Tilings.latency`` of an option, without waits for SRAM banks."""
+        cdef long long ps = self._estimate(&self.table[option >> 2], option & 1, option & 2, AMONG)
+        return ps + self.traffic // self.overlap
 
     cdef int _tell(self, int option, int near, double *into) except -1:
         """Write ``FIGURES`` of an option. Bits 1, 2 and 4 of ``near``: input, result and other operands are in
@@ -1133,9 +1149,7 @@ cdef class SharedSearch(Search):
                 cut.others = self._others(cut)
             self.moves = plain
             self.now = NOTHING  # the table no longer has the prices of one device
-        into[24] = self._estimate(cut, option & 1, pieces, AMONG)
-        into[24] += self.traffic // self.overlap
-        into[25] = cut.all
+        into[24], into[25] = self._latency(option), cut.all
         self._estimate(cut, option & 1, pieces, CHOSEN)
         cdef long long elements = cut.oh * cut.ow * cut.groups * cut.oc
         cdef long long each = 0
@@ -1152,7 +1166,7 @@ cdef class SharedSearch(Search):
             copies += n.stores
             moved += n.stores * elements * self.stored_item
         cdef double tiles = <double>cut.steps / self._parts(cut)
-        into[0] = cut.pieces if pieces else cut.whole
+        into[0] = self._pieces(cut) if pieces else cut.whole
         into[1], into[2], into[3], into[4] = told.compute, told.chain, told.loading, told.storing
         into[6] = <long long>cut.w.ps if cut.w.there else 0
         into[5] = told.first - into[6]
@@ -1169,8 +1183,8 @@ cdef class SharedSearch(Search):
 
 
 cdef struct Answer:
-    # For budgets in [``first``, ``end``).
-    long long first, end, ps
+    # For budgets in [``first``, ``end``): the score, and the latency as in ``FIGURES``.
+    long long first, end, piece, ps, latency
     int option
 
 
@@ -1202,37 +1216,42 @@ cdef class ManySearch:
         for at in range(len(numbers)):
             number = numbers[at]
             search = self.searches[self.kinds[number]]
-            search._turn_to(number, self.begin[number], self.kilo[number])
+            search._turn_to(number, self.begin[number], self.kilo[number], search.piece)
             into[at] = search.bound()
         return MISSED[0] - missed
 
     def choose(
-        self, const long long[::1] numbers, const long long[::1] budgets, double[::1] scores,
-        double[:, ::1] figures=None, int near=0,
+        self, const long long[::1] numbers, const long long[::1] budgets, const long long[::1] pieces,
+        double[::1] scores, double[::1] latencies, double[:, ::1] figures=None, int near=0,
     ):
-        """Choose tiles for devices ``numbers`` with ``budgets`` bytes of SRAM.
+        """Choose tiles for devices ``numbers`` with ``budgets`` bytes of SRAM and chains in ``pieces`` of elements.
 
-        Only entries with a negative score are computed. ``scores``: picoseconds by which tiles are chosen, infinite if
-        none fits. ``figures``: see ``FIGURES``. Returns the number of scores that are left, because prices for them
-        were requested by this call.
+        Only entries with a negative score are computed. ``scores``: picoseconds by which tiles are chosen;
+        ``latencies``: those by which memory areas are chosen; both infinite if no tile fits. ``figures``: see
+        ``FIGURES``. Returns the number of scores that are left, because prices for them were requested by this call.
         """
         cdef Py_ssize_t at, number, missed, left = 0
         cdef SharedSearch search
         cdef Answer *answer
         cdef Reach reach
+        cdef bint known
         for at in range(len(numbers)):
             if scores[at] >= 0:
                 continue
             number = numbers[at]
             answer = &self.known[number]
             search = self.searches[self.kinds[number]]
-            if figures is not None or budgets[at] < answer.first or budgets[at] >= answer.end:
-                search._turn_to(number, self.begin[number], self.kilo[number])
+            known = budgets[at] >= answer.first and budgets[at] < answer.end
+            known = known and (pieces[at] == answer.piece or not search.between)
+            if figures is not None or not known:
+                search._turn_to(number, self.begin[number], self.kilo[number], pieces[at])
                 missed = MISSED[0]
-                if budgets[at] < answer.first or budgets[at] >= answer.end:
+                if not known:
                     answer.ps = 0
                     answer.option = search._best(budgets[at], &answer.ps, &reach)
-                    answer.first, answer.end = reach.first, reach.end
+                    answer.first, answer.end, answer.piece = reach.first, reach.end, pieces[at]
+                    if answer.option != NOTHING:
+                        answer.latency = search._latency(answer.option)
                 if figures is not None and answer.option != NOTHING:
                     search._tell(answer.option, near, &figures[at, 0])
                 if MISSED[0] != missed:
@@ -1241,4 +1260,5 @@ cdef class ManySearch:
                     search.now = NOTHING
                     continue
             scores[at] = <double>answer.ps if answer.option != NOTHING else <double>INFINITY
+            latencies[at] = <double>answer.latency if answer.option != NOTHING else <double>INFINITY
         return left

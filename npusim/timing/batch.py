@@ -140,6 +140,14 @@ class Column:
         return 1
 
 
+def most(first: Any, *others: Any) -> Any:
+    """The largest of numbers, or of arrays and numbers element by element."""
+    for other in others:
+        arrays = isinstance(first, np.ndarray) or isinstance(other, np.ndarray)
+        first = np.maximum(first, other) if arrays else max(first, other)
+    return first
+
+
 def with_values(config: Config, values: Mapping[Path, Any]) -> Config:
     """A config with other values, without checks, that is not equal to any other config."""
     found: Config = replaced(config, {**values, ("description",): f"batch {next(_number)}"})

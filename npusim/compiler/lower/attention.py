@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +35,10 @@ from npusim.hw.cost import cost_model
 from npusim.isa.base import MAX_ELEMENTS, Instruction, Space, Unit
 from npusim.ops.base import REGISTRY, RowForm
 from npusim.program import SCRATCH
+from npusim.timing.batch import most
 from npusim.timing.tile import SLACK_PERCENT, acc_bytes, tilings
 from npusim.units import ceil_div
-from npusim.work import DmaWork, walked_runs
+from npusim.work import DmaWork, VectorWork, walked_runs
 
 _Block = tuple[int, int, int]
 """(image, first row, end row)."""
@@ -57,26 +59,38 @@ class AttentionLowering(Lowering):
         super().__init__(context, group)
         out = group.outputs[0].shape
         self._batch, self._height = out[:-2], out[-2]
-        self._images = prod(self._batch)
+        self.images = prod(self._batch)
         self._inner = [part.outputs[0] for part in group.parts[:-1]]
         for tensor in self._operands():
             context.view(tensor)  # this places the constants once, for all block sizes
         self._homes = self._placeholders()
+        if not context.tiles:
+            return
         plans = []
-        rows = self._height
         refusal: CompileError | None = None
-        while True:
+        for rows in self.heights():
             try:
                 plans.append(self._planned(rows))
             except CompileError as error:
                 refusal = error
-            if rows == 1 or len(plans) == _CHOICES:
+            if len(plans) == CHOICES:
                 break
-            rows = ceil_div(rows, 2)
         if not plans:
             raise refusal or refuse_size(group, 0, context.room)
         limit = min(plan[-1] for plan in plans) * (100 + SLACK_PERCENT) // 100
         self._rows, self._parts, self._specs, self._ps = next(plan for plan in plans if plan[-1] <= limit)
+
+    def heights(self) -> Iterator[int]:
+        """Yield the block sizes to try, in rows: a whole image, then successive halves."""
+        rows = self._height
+        yield rows
+        while rows > 1:
+            rows = ceil_div(rows, 2)
+            yield rows
+
+    def blocks(self, rows: int) -> int:
+        """Number of blocks of ``rows`` rows in all images."""
+        return self.images * ceil_div(self._height, rows)
 
     def _operands(self) -> Iterator[Tensor]:
         """The operands of chains that no part computes."""
@@ -108,40 +122,23 @@ class AttentionLowering(Lowering):
 
         Raises CompileError if a block does not fit.
         """
-        config, views = self.config, dict(self.context.views)
-        specs: list[SlotSpec] = []
-        for number, home in enumerate(dict.fromkeys(self._homes.values())):
-            owners = [tensor for tensor in self._inner if self._homes[tensor] is home]
-            specs.append(SlotSpec(f"window{number}", rows * self._pitch(owners[0])))
-        for tensor, home in self._homes.items():
-            strides = (*(0 for _ in self._batch), self._pitch(tensor), tensor.dtype.itemsize)
-            views[tensor] = View(home, 0, tensor.shape, strides, tensor.dtype)
+        config, blocks = self.config, self.blocks(rows)
+        specs, views = self._windows(rows)
         parts: _Parts = []
         accumulators = 0
         vector = matrix = 0
-        blocks = self._images * ceil_div(self._height, rows)
         price = cost_model(config).cost
-        constants, memo, facts = self.context.constants, self.context.memo, self.context.facts
         for number, part in enumerate(self.group.parts):
-            left = self.context.room - total_bytes(specs)
-            inner = Context(config, constants, views, max(left, 1), rows, memo=memo, facts=facts)
-            # In a core's shard, constants that are not cut are shared by all cores.
-            inner.beside, inner.whole, inner.own = self.context.beside, self.context.whole, self.context.own
-            out = part.outputs[0]
-            if (elements := rows * out.shape[-1]) > MAX_ELEMENTS:
-                raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")
-            lowering: MatMulLowering | Chain | None = None
-            slots: list[SlotSpec] = []
-            if part.anchor is None:
-                lowering = Chain(inner, part.chain, views[out], range(len(out.shape)), None)
-                slots = lowering.slots(self._sizes(rows, out))
-                vector += blocks * lowering.estimate(elements)
-            elif part.anchor.kind == "matmul":
-                lowering = MatMulLowering(inner, part)
+            lowering = self._part_of(part, self._inner_context(views, rows, self.context.room - total_bytes(specs)))
+            elements, slots = self._elements(part, rows), []
+            if isinstance(lowering, MatMulLowering):
                 slots = lowering.slots()
                 accumulators = max(accumulators, total_bytes(slots, Space.ACC))
                 matrix += tilings(lowering.problem, config).computing(lowering.tile) * ceil_div(self._height, rows)
                 vector += blocks * lowering.chain.estimate(elements)
+            elif lowering is not None:
+                slots = lowering.slots(self._sizes(rows, part.outputs[0]))
+                vector += blocks * lowering.estimate(elements)
             else:
                 vector += blocks * price(_on_rows(part, rows, 0, 0).work()).ps
             specs += [replace(spec, name=f"{number}.{spec.name}") for spec in slots if spec.space is not Space.ACC]
@@ -152,22 +149,67 @@ class AttentionLowering(Lowering):
             specs.append(SlotSpec("acc", accumulators, 1, Space.ACC))
             if accumulators > acc_bytes(config):
                 raise refuse_size(self.group, accumulators, acc_bytes(config), "accumulators")
-        loading, traffic = self._loads(parts, rows, blocks)
-        # The busiest core: blocks are not split between cores.
-        busy = max(matrix, vector, loading) * ceil_div(blocks, config.cores) // blocks
-        first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
-        return rows, parts, specs, max(busy, traffic) + first
+        far = [(times, work) for view, times, work in self.transfers(parts, rows) if not view.buffer.on_chip]
+        loading = sum(times * price(work).ps for times, work in far)
+        traffic = sum(times * work.bytes for times, work in far)
+        channels, bandwidth = config.dma.channels, config.dram.bandwidth
+        ps = attention_latency(matrix, vector, loading, traffic, blocks, config.cores, channels, bandwidth)
+        return rows, parts, specs, ps
 
-    def _loads(self, parts: _Parts, rows: int, blocks: int) -> tuple[int, int]:
-        """Picoseconds of a core's DMA channels for all blocks, and of the DRAM."""
-        loading = traffic = 0
-        for view, times, count in self._wanted(parts, rows, blocks):
-            if not view.buffer.on_chip:
-                nbytes, ps = self._transfer(view, count)
-                loading += times * ps
-                traffic += times * nbytes
-        config = self.config
-        return loading // max(1, config.dma.channels - 1), traffic * 10**12 // config.dram.bandwidth
+    def _windows(self, rows: int) -> tuple[list[SlotSpec], dict[Tensor, View]]:
+        """Slots of the values between parts for blocks of ``rows`` rows, and all views, with these values in slots."""
+        specs, views = [], dict(self.context.views)
+        for number, home in enumerate(dict.fromkeys(self._homes.values())):
+            owners = [tensor for tensor in self._inner if self._homes[tensor] is home]
+            specs.append(SlotSpec(f"window{number}", rows * self._pitch(owners[0])))
+        for tensor, home in self._homes.items():
+            strides = (*(0 for _ in self._batch), self._pitch(tensor), tensor.dtype.itemsize)
+            views[tensor] = View(home, 0, tensor.shape, strides, tensor.dtype)
+        return specs, views
+
+    def _inner_context(self, views: dict[Tensor, View], rows: int, room: int) -> Context:
+        """The context of one part, with ``room`` bytes of SRAM."""
+        outer = self.context
+        inner = Context(outer.config, outer.constants, views, max(room, 1), rows, memo=outer.memo, facts=outer.facts)
+        # In a core's shard, constants that are not cut are shared by all cores.
+        inner.beside, inner.whole, inner.own, inner.tiles = outer.beside, outer.whole, outer.own, outer.tiles
+        return inner
+
+    def _elements(self, part: Group, rows: int) -> int:
+        """Elements of the result of a part in one block. Raises CompileError if one instruction cannot make them."""
+        if (elements := rows * part.outputs[0].shape[-1]) > MAX_ELEMENTS:
+            raise refuse_size(self.group, elements, MAX_ELEMENTS, "elements")
+        return elements
+
+    def _part_of(self, part: Group, inner: Context) -> MatMulLowering | Chain | None:
+        out = part.outputs[0]
+        if part.anchor is None:
+            return Chain(inner, part.chain, inner.views[out], range(len(out.shape)), None)
+        return MatMulLowering(inner, part) if part.anchor.kind == "matmul" else None
+
+    def asked(self, rows: int) -> tuple[int, _Parts, list[VectorWork | int]]:
+        """Describe blocks of ``rows`` rows for estimates that choose tiles themselves.
+
+        Returns the bytes of the slots between parts, the parts, and for each part: the work of an operator on rows, or
+        the bytes of the slots of elementwise operators. Raises CompileError if an instruction is too large.
+        """
+        specs, views = self._windows(rows)
+        inner = self._inner_context(views, rows, self.context.room)
+        parts, works = [], []
+        for part in self.group.parts:
+            self._elements(part, rows)
+            lowering = self._part_of(part, inner)
+            parts.append(lowering)
+            work = _on_rows(part, rows, 0, 0).work() if lowering is None else None
+            assert work is None or isinstance(work, VectorWork)
+            slots = lowering.slots(self._sizes(rows, part.outputs[0])) if isinstance(lowering, Chain) else []
+            works.append(total_bytes(slots) if work is None else work)
+        return total_bytes(specs), parts, works
+
+    def transfers(self, parts: _Parts, rows: int) -> Iterator[tuple[View, int, DmaWork]]:
+        """Yield (view, transfers, work of one transfer) of each operand and result."""
+        for view, times, count in self._wanted(parts, rows, self.blocks(rows)):
+            yield view, times, _transfer(view, count)
 
     def _wanted(self, parts: _Parts, rows: int, blocks: int) -> Iterator[tuple[View, int, int]]:
         """Yield (view, transfers, parts) of each operand and result: each transfer moves one of the parts."""
@@ -175,7 +217,7 @@ class AttentionLowering(Lowering):
         yield products[0].left(), blocks, blocks
         yield products[-1].out_view(), blocks, blocks
         for part in products:
-            yield part.right(), self._images, self._images
+            yield part.right(), self.images, self.images
         chains = [part.chain if isinstance(part, MatMulLowering) else part for part in parts if part is not None]
         for view in (view for chain in chains for view in chain.operands()):
             # An operand that all images share stays in its slot, unless a block needs only a part of it.
@@ -187,16 +229,6 @@ class AttentionLowering(Lowering):
                 yield view, blocks, ceil_div(self._height, rows)
             else:
                 yield view, 1, 1
-
-    def _transfer(self, view: View, count: int) -> tuple[int, int]:
-        """Bytes and picoseconds of moving one of ``count`` parts of a value."""
-        item = view.dtype.itemsize
-        nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
-        each = max(1, nbytes // count)
-        order = view.order()
-        dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
-        run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
-        return each, cost_model(self.config).cost(DmaWork(each, ceil_div(each, run), run, each, 0)).ps
 
     def _sizes(self, rows: int, tensor: Tensor) -> tuple[int, ...]:
         return (*(1 for _ in self._batch), rows, tensor.shape[-1])
@@ -211,7 +243,7 @@ class AttentionLowering(Lowering):
         places = self._places(table)
         rows = range(0, self._height, self._rows)
         ends = [(first, min(first + self._rows, self._height)) for first in rows]
-        blocks = [(image, *each) for image in range(self._images) for each in ends]
+        blocks = [(image, *each) for image in range(self.images) for each in ends]
         waiting: tuple[_Block, Moves, Tile] | None = None
         for number, block in enumerate(share(blocks, core, cores)):
             moves = self._moves(block, places[number % 2])
@@ -274,8 +306,34 @@ class AttentionLowering(Lowering):
         return View(buffer, 0, (count, tensor.shape[-1]), (pitch, tensor.dtype.itemsize), tensor.dtype)
 
 
-_CHOICES = 4
+CHOICES = 4
 """Number of block sizes that are compared: the largest that fits, then successive halves."""
+
+
+def attention_latency(
+    matrix: Any, vector: Any, loading: Any, traffic: Any, blocks: int, cores: int, channels: Any, bandwidth: Any
+) -> Any:
+    """Estimated picoseconds of all blocks.
+
+    ``matrix``, ``vector``, ``loading``: picoseconds of the units and of one DMA channel; ``traffic``: bytes of DRAM.
+    Numbers, or arrays with one element per device.
+    """
+    loading = loading // most(1, channels - 1)
+    # The busiest core: blocks are not split between cores.
+    busy = most(matrix, vector, loading) * ceil_div(blocks, cores) // blocks
+    first = (matrix + vector + loading) // blocks  # nothing overlaps with the first block
+    return most(busy, traffic * 10**12 // bandwidth) + first
+
+
+def _transfer(view: View, count: int) -> DmaWork:
+    """The work of moving one of ``count`` parts of a value."""
+    item = view.dtype.itemsize
+    nbytes = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * item
+    each = max(1, nbytes // count)
+    order = view.order()
+    dims, strides = [view.shape[axis] for axis in order], [abs(view.strides[axis]) for axis in order]
+    run = max(1, min(walked_runs(dims, strides, item).nbytes, each))
+    return DmaWork(each, ceil_div(each, run), run, each, 0)
 
 
 def _split(step: Tile) -> Tile:

@@ -85,7 +85,7 @@ class Chain:
 
     def piece(self) -> int:
         """Maximum number of elements in a piece."""
-        return _piece_elements(self._config, self.between)
+        return piece_elements(self._config, self.between)
 
     def epilogue(self) -> EpilogueCosts:
         """The bytes and the time that the chain needs for a tile."""
@@ -380,7 +380,7 @@ def _is_between(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _piece_elements(config: Config, between: int) -> int:
+def piece_elements(config: Config, between: int) -> int:
     """Elements per piece: enough that starting an instruction takes a few percent of its time, and that their
     ``between`` bytes each fit into a fraction of SRAM."""
     room = config.sram.bytes // _PART_OF_SRAM // max(1, between)

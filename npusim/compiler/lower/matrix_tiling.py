@@ -54,7 +54,7 @@ from npusim.timing.tile import (
 )
 from npusim.units import ceil_div
 
-_PARTS = 64
+PARTS = 64
 """The SRAM budget is rounded down to 1/64 of SRAM, so that plans that differ little use the same tiles."""
 
 
@@ -178,7 +178,7 @@ class MatrixTiling(Lowering):
 
     def _fitting(self, problem: MatrixProblem) -> Tiling:
         available = self.context.room
-        part = self.config.sram.bytes // _PARTS
+        part = self.config.sram.bytes // PARTS
         budget = available // part * part
         choose = self._tilings(problem).choose
         tile = choose(budget)

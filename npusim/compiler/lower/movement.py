@@ -401,6 +401,11 @@ class GatherLowering(Lowering, kind="gather"):
     def slots(self) -> list[SlotSpec]:
         return [SlotSpec("index", self._tile * self._index.dtype.itemsize)]
 
+    def moves(self) -> list[View]:
+        # Of the data only the rows that indices refer to, which rows these are is not known.
+        data, out = self.context.view(self._op.input(0)), self.context.view(self._op.output)
+        return [self._index, View(data.buffer, data.offset, out.shape, out.strides, data.dtype), out]
+
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         op, index = self._op, self._index
         data, out = self.context.view(op.input(0)), self.context.view(op.output)

@@ -6,7 +6,7 @@ values read them. In one group they never leave SRAM. ``lower.attention`` comput
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from math import prod
 
@@ -39,13 +39,20 @@ def form_attention(
         parts = list(chain.from_iterable(map(_apart, members)))
         names = _names(group)
         is_wanted = not wanted.isdisjoint(names)
-        if parts and taken.isdisjoint(members) and (is_wanted or (others and _fits(parts, config))):
+        if parts and taken.isdisjoint(members) and (is_wanted or (others and likely_fits(parts, config))):
             wanted -= names
             taken.update(members)
             fused[members[-1]] = _joined(parts)
     if wanted:
         raise _no_attention(min(wanted), [group.name for group, members in runs.items() if members])
     return _numbered(fused.get(group, group) for group in groups if group in fused or group not in taken)
+
+
+def possible_attentions(groups: Sequence[Group], outputs: Sequence[Tensor]) -> Iterator[tuple[str, list[Group]]]:
+    """The first operator and the parts of each attention that :func:`form_attention` may fuse."""
+    for group, members in _candidates(groups, outputs).items():
+        if members:
+            yield group.ops[0].name, list(chain.from_iterable(map(_apart, members)))
 
 
 def _numbered(groups: Iterable[Group]) -> list[Group]:
@@ -126,7 +133,7 @@ def _keeps_rows(group: Group, value: Tensor) -> bool:
     return whole and value not in group.loads()
 
 
-def _fits(parts: Sequence[Group], config: Config) -> bool:
+def likely_fits(parts: Sequence[Group], config: Config) -> bool:
     """Whether two blocks with as many rows as the matrix unit fit beside two copies of the right operands."""
     if config.matrix is None:
         return False

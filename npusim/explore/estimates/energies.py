@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
+from npusim.explore.estimates.attentions import Blocks
 from npusim.explore.estimates.designs import Array, Designs, config_at
 from npusim.explore.estimates.homes import COUNTS, Plan
-from npusim.explore.estimates.layers import EstimatedLayer, Plain
+from npusim.explore.estimates.layers import Demand, EstimatedLayer, Plain
 from npusim.explore.estimates.tiles import Case
 from npusim.hw import actions as act
 from npusim.hw.config import Config
@@ -51,14 +54,29 @@ def _actions(
     return done
 
 
-def _fixed(case: Case | Plain | None, config: Config) -> dict[str, float]:
+def _fixed(case: Demand | None, config: Config) -> dict[str, float]:
     """What a layer does however it is cut and wherever its values live."""
+    if isinstance(case, tuple):
+        return _attention(case[0], config)
     if isinstance(case, Plain):
         works = [(work.elements * work.passes * count, work.bytes * count) for work, count in case.vector]
         elements = sum(work.elements * count for work, count in case.scalar)
         moved = sum(each[1] for each in works) + sum(work.bytes * count for work, count in case.scalar)
         return {act.VECTOR: sum(each[0] for each in works), act.SCALAR: elements, act.SRAM: moved}
     return {} if case is None else _product(case, config)
+
+
+def _attention(blocks: Blocks, config: Config) -> dict[str, float]:
+    done: defaultdict[str, float] = defaultdict(float)
+    for part in blocks.parts:
+        if part.product is not None:
+            for action, count in _product(part.product, config).items():
+                done[action] += count * blocks.of_image
+        else:
+            count = blocks.count * part.elements / part.chain.probe
+            done[act.VECTOR] += count * sum(work.elements * work.passes for work in part.chain.many)
+            done[act.SRAM] += count * sum(work.bytes for work in part.chain.many)
+    return done
 
 
 def _product(case: Case, config: Config) -> dict[str, float]:

@@ -16,15 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import on_matrix, side_by_side
+from npusim.compiler.lower.attention import CHOICES, attention_latency
+from npusim.compiler.lower.matrix_tiling import PARTS
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
+from npusim.compiler.schedule.residency import SLACK
 from npusim.explore.estimates import prices
+from npusim.explore.estimates.attentions import Blocks
 from npusim.explore.estimates.designs import Array, Designs, Index, is_left
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes, weight_bytes
 from npusim.explore.estimates.prices import PS
-from npusim.explore.estimates.tiles import Case, Question, TileSearch
+from npusim.explore.estimates.tiles import Case, Question, TileSearch, pieces_of
 from npusim.hw.memory import ALIGNMENT, align
-from npusim.timing.tile import COPY_CODE, OVERLAP, PRODUCT_CODE, Tiling, footprint
+from npusim.timing.tile import COPY_CODE, OVERLAP, PRODUCT_CODE, SLACK_PERCENT, Tiling, footprint
 from npusim.timing.tile_costs import array_pricing, pricing
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
@@ -45,19 +49,25 @@ _OPERANDS = {1: "x_bytes", 2: "out_bytes", 4: "other_bytes"}
 
 @dataclass(slots=True)
 class LayerFigures:
-    """Of a layer or a cascade: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs]."""
+    """Of a layer or a cascade: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs].
+
+    ``idle``: picoseconds of its last tile in which the DRAM does nothing; ``slots``: bytes of its tiles."""
 
     ps: Array
     counts: Array
     bound: npt.NDArray[np.int8]
+    idle: Array
+    slots: Array
 
     @classmethod
     def empty(cls, count: int) -> LayerFigures:
-        return cls(np.zeros(count), np.zeros((len(COUNTS), count)), np.zeros(count, np.int8))
+        ps, idle, slots = np.zeros((3, count))
+        return cls(ps, np.zeros((len(COUNTS), count)), np.zeros(count, np.int8), idle, slots)
 
     def put(self, rows: Index, other: LayerFigures, of: Index | slice, parts: int = 1) -> None:
         """Take the figures of some designs from others, or one of so many parts of them."""
         self.ps[rows], self.bound[rows] = other.ps[of] / parts, other.bound[of]
+        self.idle[rows], self.slots[rows] = other.idle[of], other.slots[of]
         self.counts[:, rows] = other.counts[:, of] / parts
 
 
@@ -131,10 +141,11 @@ class PlacementPlanner:
         rows: Index,
         into: LayerFigures | None = None,
         l2: Index | None = None,
+        before: LayerFigures | None = None,
     ) -> Array:
         """Picoseconds, as the compiler compares them, of a layer on the designs whose numbers are ``rows``, whose
         values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: takes the layer's figures,
-        with the values in the L2 whose bits are set in ``l2``."""
+        with the values in the L2 whose bits are set in ``l2``; ``before``: those of the layer before it."""
         result = np.full(len(rows), np.inf)
         near = near if l2 is None else near | l2 << layer.bits
         codes = np.flatnonzero(np.bincount(near))
@@ -145,23 +156,29 @@ class PlacementPlanner:
             case = layer.case(code)
             if isinstance(case, Plain):
                 result[some] = self._of_plain(case, rows[some], some, into, in_l2)
+            elif isinstance(case, tuple):
+                result[some] = self._of_attention(case, rows[some], room[some], some, into)
             elif case is not None:
                 question = self._question(case, rows[some], room[some], layer.in_l2(in_l2), told=into is not None)
                 asked.append((some, question))
         self._tiles.ask([question for _, question in asked])
         for some, question in asked:
-            result[some] = question.ps
+            result[some] = question.latency
             if into is not None:
-                into.put(some, self._told(question, rows[some]), slice(None))
+                into.put(some, self._told(question, rows[some], before), slice(None))
         if into is not None:
             into.ps[np.isinf(result)] = np.inf
         return result
 
     def _question(self, case: Case, rows: Index, room: Array, l2: int = 0, *, told: bool = False) -> Question:
-        return Question(case, self._columns[rows], room, told=told, l2=l2)
+        # As the compiler rounds them.
+        part = np.floor(self._rate(self._designs["sram.bytes"], rows) / PARTS)
+        pieces = self._rate(pieces_of(self._designs, case), rows)
+        return Question(case, self._columns[rows], np.floor(room / part) * part, pieces, told=told, l2=l2)
 
-    def _told(self, question: Question, rows: Index) -> LayerFigures:
-        """What tiles take: loads side by side on all channels but one, which is for stores."""
+    def _told(self, question: Question, rows: Index, before: LayerFigures | None = None) -> LayerFigures:
+        """What tiles take: loads side by side on all channels but one, which is for stores; the first weights while the
+        layer ``before`` is at its last tile."""
         case, problem, told = question.case, question.case.problem, question.figures
         outside = [0.0 if question.l2 & bit else told[name] for bit, name in _OPERANDS.items()]
         dram, l2 = sum(outside), sum(told[name] for name in _OPERANDS.values()) - sum(outside)
@@ -180,9 +197,15 @@ class PlacementPlanner:
         loading = told["loading"] / self._ways[rows]
         parts = np.stack([told["compute"], told["chain"], loading, told["storing"], shared]) * whole
         parts[_DRAM] += self._fetching(code * whole, rows)
+        groups, oh, ow, oc, ic, kh, kw = (told[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
+        if before is not None:
+            weights = groups * oc * (1 if problem.depthwise else ic) * kh * kw * problem.w_type.itemsize
+            early = np.minimum(told["weights"], before.idle[rows]) * (
+                before.slots[rows] + weights <= self.capacity[rows]
+            )
+            parts[[_LOAD, _DRAM]] = np.maximum(0, parts[[_LOAD, _DRAM]] - early)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + told["begin"] * whole
-        groups, oh, ow, oc, ic, kh, kw = (told[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
         # Tiles at the edges move less by as much as there is less of each dimension.
         tiles = problem.images * problem.oh / oh * (problem.ow / ow) * (problem.groups / groups) * (problem.oc / oc)
         tiles = tiles * (problem.kh / kh) * (problem.kw / kw)
@@ -190,7 +213,8 @@ class PlacementPlanner:
         streams, sums = prices.touched(arrays, problem, groups, oh, ow, oc, ic, kh, kw)
         counts = [dram + constants, told["moved"], code]
         counts += [streams * tiles * (problem.ic / ic), sums * tiles * prices.up(problem.ic, ic)]
-        return LayerFigures(ps, np.stack(counts) * whole, parts.argmax(0).astype(np.int8))
+        idle = np.maximum(0, longest - parts[_DRAM]) / (told["per_core"] * told["steps"] / told["tiles"] * whole)
+        return LayerFigures(ps, np.stack(counts) * whole, parts.argmax(0).astype(np.int8), idle, told["bytes"])
 
     def _rate(self, values: Array, rows: Index) -> Array:
         """Of some designs."""
@@ -222,8 +246,71 @@ class PlacementPlanner:
         if into is not None:
             counts = np.broadcast_to(_counts(case, in_l2), (len(COUNTS), len(rows)))
             bound = np.where(moving > compute, np.int8(_DRAM), np.int8(_VECTOR))
-            into.put(some, LayerFigures(ps, counts, bound), slice(None))
+            idle, slots = np.maximum(0, compute - moving), np.full(len(rows), float(case.slots))
+            into.put(some, LayerFigures(ps, counts, bound, idle, slots), slice(None))
         return ps
+
+    def _of_attention(
+        self, sizes: tuple[Blocks, ...], rows: Index, room: Array, some: Index, into: LayerFigures | None
+    ) -> Array:
+        """A fused attention, with blocks as the compiler chooses them."""
+        found = np.full((len(sizes), len(rows)), np.inf)
+        told = [LayerFigures.empty(len(rows)) for _ in sizes]
+        left = np.full(len(rows), CHOICES)
+        for number, blocks in enumerate(sizes):
+            asking = np.flatnonzero(left)
+            if len(asking):
+                found[number, asking] = self._in_blocks(blocks, rows[asking], room[asking], asking, told[number])
+                left -= np.isfinite(found[number])
+        near = found <= np.floor(found.min(0) * (100 + SLACK_PERCENT) / 100)
+        chosen = near.argmax(0)
+        result: Array = found[chosen, np.arange(len(rows))]
+        for number, figures in enumerate(told if into is not None else ()):
+            mine = np.flatnonzero((chosen == number) & np.isfinite(result))
+            if into is not None:
+                into.put(some[mine], figures, mine)
+        return result
+
+    def _in_blocks(self, blocks: Blocks, rows: Index, room: Array, some: Index, told: LayerFigures) -> Array:
+        """Picoseconds as :func:`attention_latency` has them, infinite where a block does not fit."""
+        plans, columns, count = self._plans, self._columns[rows], blocks.count
+        used = np.full(len(rows), float(blocks.windows))
+        matrix, vector, sram, sums = np.zeros((4, len(rows)))
+        for part in blocks.parts:
+            if part.product is not None:
+                question = self._question(part.product, rows, np.maximum(room - used, 1), told=True)
+                self._tiles.ask([question])
+                figures, problem = question.figures, part.product.problem
+                used += np.where(np.isinf(question.latency), np.inf, figures["bytes"])
+                matrix += figures["computing"] * blocks.of_image
+                sizes = (figures[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
+                streams, accumulators = prices.touched(self._arrays.take(self._array[rows]), problem, *sizes)
+                tiles = count * problem.ow / figures["ow"] * (problem.oc / figures["oc"])
+                sram += streams * tiles * (problem.ic / figures["ic"])
+                sums += accumulators * tiles * prices.up(problem.ic, figures["ic"])
+            begin, kilo = (np.broadcast_to(each, (plans.count,))[columns] for each in part.chain.times(plans))
+            vector += count * (begin + np.floor(kilo * part.elements / 1024))
+            used += part.slots
+        far, near = (
+            np.broadcast_to(sum((n * prices.work(plans, work) for work, n in works), np.zeros(1)), (plans.count,))[
+                columns
+            ]
+            for works in (blocks.far, blocks.near)
+        )
+        traffic = float(sum(n * work.bytes for work, n in blocks.far))
+        channels, bandwidth = (self._rate(self._designs[key], rows) for key in ("dma.channels", "dram.bandwidth"))
+        parts = matrix, vector, far
+        chosen = attention_latency(*parts, traffic, count, self._cores, channels, bandwidth)
+        moved = traffic + sum(n * work.bytes for work, n in blocks.near)
+        code = float(len(blocks.parts) * count * PRODUCT_CODE + sum(n for _, n in blocks.far) * COPY_CODE)
+        # What is copied within SRAM takes channels as well.
+        ps = attention_latency(matrix, vector, far + near, traffic + code, count, self._cores, channels, bandwidth)
+        hidden = matrix + vector + far + near - np.maximum(np.maximum(matrix, vector), far + near)
+        told.ps[some] = ps + hidden / OVERLAP / self._cores
+        told.counts[:, some] = np.stack(np.broadcast_arrays(traffic, moved, code, sram, sums))
+        told.bound[some] = np.where(matrix > vector, BOUNDS.index("matrix"), _VECTOR)
+        told.slots[some] = used
+        return np.where(used <= room, chosen, np.inf)
 
     def _words(self, case: Plain, rows: Index, moving: Array) -> Array:
         """Picoseconds of transfers that transpose, whose bytes take ``moving``: the words of loads in two slots on all
@@ -281,7 +368,7 @@ class PlacementPlanner:
                 room = self.capacity[rows] - taken[number][rows] - value.nbytes
                 tried.append((code, self.chosen(layer, code, room, rows)))
             before = np.sum([costs[number][rows] for number in life], axis=0)
-            better = np.sum([ps for _, ps in tried], axis=0) < before
+            better = np.sum([ps for _, ps in tried], axis=0) * 1000 < before * (1000 + SLACK)
             kept = rows[better]
             for number, (code, ps) in zip(life, tried, strict=True):
                 near[number][kept], costs[number][kept] = code[better], ps[better]
@@ -295,10 +382,12 @@ class PlacementPlanner:
         count = self._designs.count
         l2 = self._in_l2(plan) if self._designs.config.l2 else [None] * len(plan.near)
         plan.layers = [LayerFigures.empty(count) for _ in plan.near]
+        before = LayerFigures.empty(count)
         for layer, near, room, code, into in zip(
             self._network.layers, plan.near, plan.rooms, l2, plan.layers, strict=True
         ):
-            self.chosen(layer, near, room, np.arange(count), into, code)
+            self.chosen(layer, near, room, np.arange(count), into, code, before)
+            before = into
         turns = np.ones((len(plan.near), count))
         for span, stripes, rows in plan.cascades:
             self._tell(span, stripes, rows, plan, l2)
@@ -456,7 +545,9 @@ class PlacementPlanner:
     def _of_striped(self, part: _Striped, rows: Index, layer: EstimatedLayer, l2: Index | None) -> LayerFigures:
         if isinstance(part.what, Plain):
             counts = np.repeat(_counts(part.what, 0), len(rows), axis=1)
-            return LayerFigures(part.chosen[rows], counts, np.full(len(rows), _VECTOR, np.int8))
+            result = LayerFigures.empty(len(rows))
+            result.ps, result.counts, result.bound[:] = part.chosen[rows], counts, _VECTOR
+            return result
         result = LayerFigures.empty(len(rows))
         codes = np.zeros(len(rows), np.intp) if l2 is None else l2[rows]
         for code in np.unique(codes):
@@ -548,6 +639,7 @@ class PlacementPlanner:
         case = layer.case(near)
         if case is None:
             return None
+        assert not isinstance(case, tuple)  # attentions are in no cascade
         if isinstance(case, Plain):
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
             return _Striped(ps, nothing, nothing + case.slots, case)
@@ -559,7 +651,7 @@ class PlacementPlanner:
             question = self._in_cascade(striped, some)
             self._tiles.ask([question])
             chosen, tail, slots = np.full((3, count), np.inf)
-            chosen[some] = question.ps * (case.height / rows)
+            chosen[some] = question.latency * (case.height / rows)
             tail[some], slots[some] = question.figures["tail"], question.figures["bytes"]
             self._picked[key] = _Striped(chosen, tail, slots, striped)
         return self._picked[key]

@@ -18,7 +18,7 @@ from npusim.compiler.passes.fill_groups import (
 )  # fmt: skip
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.network import PreparedNetwork
-from npusim.explore.estimates.tiles import Case, ChainWorks, Question, TileSearch
+from npusim.explore.estimates.tiles import Case, ChainWorks, Question, TileSearch, pieces_of
 from npusim.timing.tile import MatrixProblem
 from npusim.timing.tile_costs import MatrixPrices
 
@@ -31,13 +31,14 @@ def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> lis
     sizes, size_of = np.unique(capacity, return_inverse=True)
 
     def times(asked: Asked) -> list[Array]:
-        questions = [
-            Question(Case(problem, ChainWorks(), problem.oh), rows, capacity[rows], told=True)
-            for problem, rows in asked
-        ]
+        questions = []
+        for problem, rows in asked:
+            case = Case(problem, ChainWorks(), problem.oh)
+            pieces = np.broadcast_to(pieces_of(designs, case), (designs.count,))
+            questions.append(Question(case, rows, capacity[rows], pieces[rows], told=True))
         search.ask(questions)
         return [
-            np.where(np.isinf(each.ps), np.inf, score(each.figures["latency"], each.figures["computing"], cores))
+            np.where(np.isinf(each.latency), np.inf, score(each.latency, each.figures["computing"], cores))
             for each in questions
         ]
 

@@ -16,13 +16,15 @@ import numpy as np
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
+from npusim.compiler.lower.attention import AttentionLowering
 from npusim.compiler.lower.base import Context, Lowering, SlotTable
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.passes.fill_groups import counts_of, is_grouped, joined_attrs
 from npusim.compiler.schedule.slots import place_slots
 from npusim.errors import CompileError
-from npusim.explore.estimates.tiles import Case, ChainWorks
+from npusim.explore.estimates.attentions import Blocks, blocks_of
+from npusim.explore.estimates.tiles import Case
 from npusim.graph import Op, Tensor
 from npusim.hw.memory import align
 from npusim.isa.base import Command, Space, Unit, Wait
@@ -46,6 +48,10 @@ class Plain:
     stored: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
+Demand = Case | Plain | tuple[Blocks, ...]
+"""What a layer asks of a device: a product, a fused attention, or anything else."""
+
+
 @dataclass(slots=True)
 class EstimatedLayer:
     """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home.
@@ -57,7 +63,7 @@ class EstimatedLayer:
     context: Context
     buffers: list[Buffer] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [1])
-    cases: dict[int, Case | Plain | None] = field(default_factory=dict)
+    cases: dict[int, Demand | None] = field(default_factory=dict)
     forms: dict[int, Group] = field(default_factory=dict)
 
     @property
@@ -72,19 +78,21 @@ class EstimatedLayer:
             self.forms[number] = _joined(self.group, self.counts[number]) if several else self.group
         return self.forms[number]
 
-    def case(self, near: int) -> Case | Plain | None:
+    def case(self, near: int) -> Demand | None:
         """What is to be done where buffers are in SRAM whose bits are set in ``near``; None if that is impossible."""
         if near not in self.cases:
             self.cases[near] = self._case(near)
         return self.cases[near]
 
-    def _case(self, near: int) -> Case | Plain | None:
+    def _case(self, near: int) -> Demand | None:
         for bit, buffer in enumerate(self.buffers):
             buffer.core = 0 if near >> bit & 1 else None
         try:
             self.context.room = self.context.sram_bytes
             lowering = lower(self.context, self.form(near >> len(self.buffers)))
-            return _product(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self)
+            if isinstance(lowering, AttentionLowering):
+                return blocks_of(lowering)
+            return Case.of(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self)
         except CompileError:
             return None
         finally:
@@ -152,20 +160,7 @@ def _tensors(group: Group) -> list[Tensor]:
     return [tensor for op in group.ops for tensor in (*op.inputs, *op.outputs) if tensor is not None]
 
 
-def _product(lowering: MatrixLowering) -> Case:
-    chain = lowering.chain
-    works = ChainWorks()
-    if chain.ops and all(chain.shape):
-        probe = chain.probe()
-        works = ChainWorks(_vectors(chain.works([1] * len(probe))), _vectors(chain.works(probe)), prod(probe))
-    return Case(lowering.problem, works, lowering.height)
-
-
 _ONE_WAIT = (Wait(0, Unit.CONTROL, 0),)
-
-
-def _vectors(works: Sequence[object]) -> tuple[VectorWork, ...]:
-    return tuple(work for work in works if isinstance(work, VectorWork))
 
 
 def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from npusim.compiler.buffers import Buffer
@@ -11,6 +11,7 @@ from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.passes.fill_groups import ends_of
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
+from npusim.compiler.schedule.attention import form_attention, possible_attentions
 from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
 from npusim.compiler.schedule.cascade_search import LONGEST
 from npusim.compiler.schedule.layout import place
@@ -60,11 +61,15 @@ class CascadeSpan:
 class PreparedNetwork:
     """What does not depend on the numbers that differ: made once for many designs. Raises what ``prepare`` raises."""
 
-    def __init__(self, graph: Graph, config: Config) -> None:
+    def __init__(self, graph: Graph, config: Config, fused: Collection[str] = ()) -> None:
+        """``fused``: the first operators of the attentions that are fused, of those in ``attentions``."""
         self.config = config
         prepared = separate_outputs(prepare(graph, config))
         self.ends = ends_of(prepared)
         groups = form_groups(prepared.ops, prepared.outputs)
+        self.attentions = dict(possible_attentions(groups, prepared.outputs))
+        if fused:
+            groups = form_attention(groups, prepared.outputs, config, fused, others=False)
         if config.cores == 1:
             groups = join_ranges(groups)
         self.context = Context(config, ConstantPool())

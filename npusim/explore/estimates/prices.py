@@ -16,7 +16,7 @@ from npusim.hw.units import dma
 from npusim.isa.matrix import rate_type
 from npusim.timing.tile import MatrixProblem
 from npusim.timing.tile_costs import MovePrices, move_pricing
-from npusim.work import MatrixWork, ScalarWork, VectorWork
+from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
 
 PS = 1e12
 
@@ -65,8 +65,8 @@ def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -
     return found
 
 
-def work(designs: Designs, work: VectorWork | ScalarWork) -> Array:
-    """Work of the vector or the scalar unit."""
+def work(designs: Designs, work: VectorWork | ScalarWork | DmaWork) -> Array:
+    """Work of the vector or the scalar unit, or a transfer alone on the bus."""
     return designs.figure(work, lambda config: CostModel(config).once(work).ps)
 
 

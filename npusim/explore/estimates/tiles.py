@@ -6,11 +6,14 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.lower.chain import Chain, piece_elements
+from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index, config_at
 from npusim.hw.config import Config
@@ -31,6 +34,7 @@ from npusim.timing.tile_costs import MatrixPrices, MovePrices, array_pricing, mo
 from npusim.work import VectorWork
 
 _Cut = tuple[int, int, int, int, int]
+_Numbers = Array | npt.NDArray[np.int64]
 
 _LARGEST = 1e18
 _TAPS_PERCENT = 100
@@ -45,11 +49,23 @@ class ChainWorks(NamedTuple):
     many: tuple[VectorWork, ...] = ()
     probe: int = 1
 
+    @classmethod
+    def of(cls, chain: Chain) -> ChainWorks:
+        """Those of a chain."""
+        if not chain.ops or not all(chain.shape):
+            return cls()
+        probe = chain.probe()
+        return cls(_vectors(chain.works([1] * len(probe))), _vectors(chain.works(probe)), prod(probe))
+
     def times(self, designs: Designs) -> tuple[Array, Array]:
         """Picoseconds to begin on a tile or a piece, and for each further 1024 elements."""
         begin = sum((prices.work(designs, work) for work in self.one), np.zeros(1))
         many = sum((prices.work(designs, work) for work in self.many), np.zeros(1))
         return begin, np.floor((many - begin) * 1024 / self.probe)
+
+
+def _vectors(works: Iterable[object]) -> tuple[VectorWork, ...]:
+    return tuple(work for work in works if isinstance(work, VectorWork))
 
 
 @dataclass(frozen=True)
@@ -68,22 +84,38 @@ class Case:
     def __hash__(self) -> int:
         return self._hash
 
+    @classmethod
+    def of(cls, lowering: MatrixLowering) -> Case:
+        """What a lowering asks for."""
+        return cls(lowering.problem, ChainWorks.of(lowering.chain), lowering.height)
+
+
+def pieces_of(designs: Designs, case: Case) -> Array:
+    """Elements of the pieces in which a chain may work on a tile, for each design."""
+    between = case.problem.epilogue.between
+    if not between:
+        return np.ones(1)
+    return designs.figure(("piece", between), lambda config: piece_elements(config, between))
+
 
 class Question:
     """The best tile of one operator on some designs.
 
-    ``numbers``: of the designs; ``budgets``: bytes of SRAM; ``l2``: the sum of 1, 2 and 4 where input, result and other
-    operands are in the L2. After :meth:`TileSearch.ask`: ``ps``, the time by which tiles are compared, infinite where
-    none fits; with ``told``: ``figures``, by name, each of [designs].
+    ``numbers``: of the designs; ``budgets``: bytes of SRAM; ``pieces``: see :func:`pieces_of`; ``l2``: the sum of 1, 2
+    and 4 where input, result and other operands are in the L2. After :meth:`TileSearch.ask`: ``latency``, by which
+    memory areas are compared, infinite where no tile fits; with ``told``: ``figures``, by name, each of [designs].
     """
 
     def __init__(
-        self, case: Case, numbers: Index, budgets: Array | npt.NDArray[np.int64], *, told: bool = False, l2: int = 0
-    ) -> None:
+        self, case: Case, numbers: Index, budgets: _Numbers, pieces: _Numbers, *, told: bool = False,
+        l2: int = 0,
+    ) -> None:  # fmt: skip
         self.case, self.l2 = case, l2
         self.numbers = numbers.astype(np.int64)
         self.budgets = np.broadcast_to(budgets, numbers.shape).astype(np.int64)
-        self.ps = np.full(len(numbers), -1.0)
+        self.pieces = np.broadcast_to(pieces, numbers.shape).astype(np.int64)
+        self.scores = np.full(len(numbers), -1.0)
+        self.latency = np.full(len(numbers), np.inf)
         self._figures = np.ones((len(numbers), len(FIGURES))) if told else None
         self._pass = 0
 
@@ -95,13 +127,13 @@ class Question:
     def about(self, some: Index) -> Question:
         """The same question about some of the designs."""
         told = self._figures is not None
-        return Question(self.case, self.numbers[some], self.budgets[some], told=told, l2=self.l2)
+        return Question(self.case, self.numbers[some], self.budgets[some], self.pieces[some], told=told, l2=self.l2)
 
     def take(self, some: Index, other: Question) -> None:
         """Take the answers of another question, about parts of the kernel, where they are better."""
         # A part of the kernel at a time has more loads: as good is not good enough.
-        better = np.floor(other.ps * ((100 + SLACK_PERCENT) / 100)) < self.ps[some]
-        self.ps[some[better]] = other.ps[better]
+        better = np.floor(other.scores * ((100 + SLACK_PERCENT) / 100)) < self.scores[some]
+        self.scores[some[better]], self.latency[some[better]] = other.scores[better], other.latency[better]
         if self._figures is not None and other._figures is not None:
             self._figures[some[better]] = other._figures[better]
 
@@ -109,12 +141,14 @@ class Question:
         """Returns how many designs still have no answer. Later searches are for designs on which earlier ones find
         nothing."""
         while True:
-            left = searches[self._pass].choose(self.numbers, self.budgets, self.ps, self._figures, self.l2)
-            nothing = np.isinf(self.ps)
+            left = searches[self._pass].choose(
+                self.numbers, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.l2
+            )
+            nothing = np.isinf(self.scores)
             if left or self._pass + 1 == len(searches) or not nothing.any():
                 return left
             self._pass += 1
-            self.ps[nothing] = -1.0
+            self.scores[nothing] = -1.0
 
 
 @dataclass(slots=True)
@@ -167,7 +201,7 @@ class TileSearch:
                 # With several groups, kernels have few channels: a part of them pays only where nothing else fits.
                 seldom = problem.groups > 1 and not problem.depthwise
                 good = _LARGEST if seldom else self._good(searches)[question.numbers]
-                some = np.flatnonzero(question.ps > good)
+                some = np.flatnonzero(question.scores > good)
                 if len(some):
                     more.append((question, some, question.about(some), searches.taps()))
         self._until_known([partial(each.put_to, [taps]) for _, _, each, taps in more])

@@ -28,6 +28,7 @@ from npusim.hw.units.base import COMPUTE, LATENCY, Cost, total
 from npusim.runtime import Session
 from npusim.timing.batch import with_values
 from npusim.timing.tile import (
+    OVERLAP,
     SLACK_PERCENT,
     EpilogueCosts,
     Home,
@@ -92,6 +93,9 @@ def array(*values: float) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array(values, np.float64)
 
 
+IN_PIECES = EpilogueCosts(2, between=8, operands=(1,))
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> MatrixProblem:
     extent = st.sampled_from([4, 5, 8, 13, 16, 30, 32, 49])
@@ -100,7 +104,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
     return MatrixProblem(
         draw(st.integers(1, 2)), draw(extent), draw(extent), groups, 1 if depthwise else 32 * draw(st.integers(1, 8)),
         1 if depthwise else 32 * draw(st.integers(1, 4)), kernel, kernel, 1, 1, 1, 1, depthwise, True, DType.INT8,
-        DType.INT8, DType.INT8, EpilogueCosts(), False,
+        DType.INT8, DType.INT8, draw(st.sampled_from([EpilogueCosts(), IN_PIECES])), False,
         draw(st.sampled_from(list(Home))), draw(st.sampled_from(list(Home))),
         held=draw(st.sampled_from([0, 0, 1])),
     )  # fmt: skip
@@ -121,24 +125,33 @@ def test_tiles_of_many_designs_are_those_of_the_search_for_each(
     }  # fmt: skip
     designs = Designs(base, columns, 6)
     case, budgets = Case(problem, ChainWorks(), problem.oh), array(*rooms) * 1024
-    both = [Question(case, np.arange(6), each, told=True) for each in (budgets, budgets[::-1])]
+    pieces = array(512, 700, 512, 4000, 1024, 512)
+    both = [
+        Question(case, np.arange(6), each, lengths, told=True)
+        for each, lengths in ((budgets, pieces), (budgets[::-1], pieces), (budgets, pieces[::-1]))
+    ]
     TileSearch(designs, 1).ask(both)
     for question in both:
         for number, room in enumerate(question.budgets):
             config = config_at(designs, number)
-            searched = Tilings(problem, pricing(config))
+            epilogue = problem.epilogue._replace(piece=int(question.pieces[number]))
+            mine = problem._replace(epilogue=epilogue)
+            searched = Tilings(mine, pricing(config))
             (search,) = searched._searches
             found, ps, *_ = search.choose(int(room))
             if can_cut_taps(problem) and (found is None or ps > 2 * search.bound()):
                 by_taps, time, *_ = searched._by_taps.choose(int(room))
                 if by_taps is not None and (found is None or time * (100 + SLACK_PERCENT) // 100 < ps):
                     found, ps = by_taps, time
-            assert question.ps[number] == (np.inf if found is None else ps)
+            assert question.scores[number] == (np.inf if found is None else ps)
             if found is None:
+                assert np.isinf(question.latency[number])
                 continue
             tile = Tiling(*found)
+            latency, traffic = searched._knowing(tile).latency(tile, False)
+            assert question.latency[number] == latency + traffic // OVERLAP
             told = {name: values[number] for name, values in question.figures.items()}
-            assert told["bytes"] == sram_bytes(problem, tile, config)
+            assert told["bytes"] == sram_bytes(mine, tile, config)
             assert tuple(told[name] for name in ("groups", "oh", "ow", "oc", "ic")) == tile[:5]
             assert (told["kh"], told["kw"]) == taps(problem, tile)
             if config.dma.inputs_ahead:  # else the loads of inputs count as computing
