@@ -1,4 +1,4 @@
-"""Where npusim keeps what is its user's: a test run has places of its own."""
+"""Directories for npusim's user files during a test run."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ VARIABLES = ("NPUSIM_STATE_DIR", "NPUSIM_CACHE_DIR")
 
 
 def places() -> dict[str, str]:
-    """The variables with their values, for a process that inherits no others."""
+    """Return the environment variables for a process that inherits no others."""
     return {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}

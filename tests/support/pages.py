@@ -1,4 +1,4 @@
-"""Runs and studies to make pages of: a real one, one whose every name is hostile, one of a size."""
+"""Runs and studies for pages: a real one, one with only hostile names, and one of a given size."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HOSTILE = (
     "${window.hit=4}`'\\u003cscript\\u003e",
     "\u202egnp.exe\x00\x1b[31m\ud800\u2028",
 )
-"""Names that a page must show and not obey."""
+"""Names that a page must display without interpreting them."""
 
 
 @cache
 def demo_run() -> Result:
-    """The demo's network of eight layers on ``edge``."""
+    """Run the demo's network of eight layers on ``edge``."""
     with Session(load_config("edge"), cache_dir=False) as session:
         return session.run(session.compile(network()), timing_only=True)
 
 
 def hostile_run() -> Result:
-    """The same; each layer's name and kind, the model's and the device's are hostile."""
+    """The same with hostile names of the layers, their kinds, the model and the device."""
     run = demo_run()
     entries = [OpEntry(f"{HOSTILE[n % len(HOSTILE)]}{n}", HOSTILE[n % 3]) for n in range(len(run.program.ops))]
     program = dataclasses.replace(run.program, ops=entries, name=HOSTILE[0])
@@ -39,7 +39,7 @@ def hostile_run() -> Result:
 
 
 def study_rows(count: int, seed: int = 1) -> list[dict[str, Any]]:
-    """Designs of five knobs whose latency falls and whose area grows with the array, as plain mappings."""
+    """Return designs with five knobs as plain mappings. Latency falls and area grows with the array."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -68,7 +68,7 @@ def study_rows(count: int, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def hostile_rows() -> list[dict[str, Any]]:
-    """Designs in which each text is hostile."""
+    """Return designs in which each text is hostile."""
     return [
         {
             "id": f"{HOSTILE[n % 4]}{n}",
@@ -85,7 +85,7 @@ def hostile_rows() -> list[dict[str, Any]]:
 
 
 def compared() -> dict[str, Any]:
-    """Two runs of four layers as JSON of ``npusim compare``; one layer is in the first run only."""
+    """Return the JSON of ``npusim compare`` for two runs of four layers; one layer is in the first run only."""
     us = 10**6
     rows = {
         "conv": (10, 15, [("core0.dma0", "dram", 6), ("core0.matrix", "compute", -1)]),

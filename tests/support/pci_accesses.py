@@ -1,4 +1,4 @@
-"""Random accesses to configuration space and BARs, most of them to places where something is."""
+"""Random accesses to configuration space and BARs, mostly to implemented locations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def access(function: PciFunction, random: Random) -> None:
     elif kind < 5:
         function.config_write(offset, size, value)
     elif kind < 6:
-        function.config_write(space.COMMAND, 2, 6)  # else it would be off most of the time
+        function.config_write(space.COMMAND, 2, 6)  # otherwise memory access would be disabled most of the time
     elif kind < 8:
         assert 0 <= function.read(bar, place, size) < 1 << 8 * max(min(size, 8), 1)
     elif kind < 11:

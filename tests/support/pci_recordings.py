@@ -1,4 +1,4 @@
-"""A bus trace of a PCI function, with all kinds of accesses that there are."""
+"""A bus trace of a PCI function with every kind of access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ COSTLY = TINY.with_(**{"pci.vectors": 5, "pci.reset": "1 us"})
 
 
 def record(path: Path, config: Config = COSTLY, kind: str = "msix") -> bytes:
-    """The reference driver, and a copy from host memory, one to where the device may not write, a reset."""
+    """Record the reference driver, a copy from host memory, one to memory that the device may not write, and a
+    reset."""
     device = NpuDevice(config)
     host = PciHost(device, kind, make=partial(TracedFunction, path=path))
     out = drive(Driver(host))

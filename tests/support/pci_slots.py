@@ -1,4 +1,4 @@
-"""PCI functions in slots that write down what comes out of them."""
+"""PCI functions in slots that record their output."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from npusim.hw.config import Config
 from tests.support.bare_device import QUICK, BareDevice
 
 PCI = QUICK.with_(**{"pci.vectors": 5, "pci.reset": "0 ns", "pci.resume": "0 ns"})
-"""A device with everything that [pci] switches on, whose resets take no time."""
+"""A device with every [pci] feature enabled, whose resets take no time."""
 
 
 class Slot:
-    """A host side that has no memory; ``log``: vectors as numbers, levels of the pin as booleans, in order."""
+    """A host side without memory; ``log``: vectors as numbers and pin levels as booleans, in order."""
 
     def __init__(self) -> None:
         self.log: list[int | bool] = []
@@ -33,13 +33,13 @@ class Slot:
 
 
 def in_slot(config: Config = QUICK, **how: Any) -> tuple[PciFunction, Slot]:
-    """A function as after power-on, and where it is."""
+    """Return a function in its power-on state, and its slot."""
     slot = Slot()
     return PciFunction(NpuDevice(config), slot, **how), slot
 
 
 def on_host(config: Config = PCI, interrupts: str = "msix", **how: Any) -> tuple[BareDevice, PciHost]:
-    """A device with its rings set up, on a host that has set up the function."""
+    """Return a device with its rings set up, on a host that has configured the function."""
     bare = BareDevice(config, lambda device: PciHost(device, interrupts, **how))
     assert isinstance(bare.bus, PciHost)
     return bare, bare.bus

@@ -1,4 +1,4 @@
-"""What may lie in the place of a file that a cache has written, by whomever: each kind is made of a good file."""
+"""What may be in the place of a cache file, whoever put it there: each kind is made from a valid file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REASONS = {
     "dangling": "is a symbolic link", "loop": "is a symbolic link", "pipe": "is not a regular file",
     "socket": "No such device or address", "device": "is not a regular file", "directory": "Is a directory",
 }  # fmt: skip
-"""What is said of the strange ones."""
+"""Error texts for files of a wrong type."""
 
 
 def plant(kind: str, path: Path) -> None:
-    """Put it into the place of a file, whose content stays beside it where the kind is a link."""
+    """Replace a file. If the kind is a link, the content is kept in a file beside it."""
     aside = path.with_name(f"{path.name}.aside")
     if kind in DAMAGED:
         _damage(kind, path)
@@ -42,12 +42,12 @@ def plant(kind: str, path: Path) -> None:
         elif kind == "pipe":
             os.mkfifo(path)
         elif kind == "socket":
-            with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):  # their names are short
+            with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):  # socket paths must be short
                 listener.bind("s")
             path.with_name("s").rename(path)
         elif kind == "device":
             try:
-                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero: it has no end
+                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero has no end
             except PermissionError:
                 pytest.skip("devices cannot be made here")
         else:
@@ -66,7 +66,7 @@ def _damage(kind: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def promptly(seconds: float = 60) -> Iterator[None]:
-    """What waits for something that never comes ends in a TimeoutError. For the main thread."""
+    """Turn endless waiting into a TimeoutError. For the main thread."""
 
     def late(*_: object) -> None:
         raise TimeoutError(f"not done after {seconds} s")

@@ -1,4 +1,4 @@
-"""A device all of whose prices are given by hand, and two small graphs for it: a sum on lanes and a product."""
+"""A device with all prices set explicitly, and two small graphs for it: a vector sum and a product."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def matrix(rows: int = 4) -> Graph:
 
 
 def priced(name: str = "edge", **changes: Any) -> Config:
-    """A device all of whose prices are given by hand."""
+    """Return a device with all prices set explicitly."""
     return load_config(name).with_(technology=None, energy={**PRICES, **changes})

@@ -1,4 +1,4 @@
-"""QEMU as a machine whose processor is the test: its qtest commands read and write ports and memory, PCI among them."""
+"""QEMU as a machine with the test as its processor: qtest commands access ports and memory, including PCI."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Self
 import pytest
 
 COMMAND = shlex.split(os.environ.get("NPUSIM_QEMU", "qemu-system-x86_64"))
-"""Another QEMU than the one on the path, with options if need be: ``$NPUSIM_QEMU``."""
+"""``$NPUSIM_QEMU`` selects another QEMU than the one on the path, optionally with options."""
 SLOT = 5
 RAM_BYTES = 128 << 20
 
 
 @functools.cache
 def has_device(name: str) -> bool:
-    """Whether there is a QEMU, and it has such a device."""
+    """Return whether QEMU is installed and has such a device."""
     if shutil.which(COMMAND[0]) is None:
         return False
     done = subprocess.run([*COMMAND, "-device", f"{name},help"], capture_output=True, text=True, check=False)
@@ -32,14 +32,14 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 
 def arguments() -> list[str]:
-    """A machine with RAM in a file that devices may share, a processor that stands still, and nothing else."""
+    """Return options for a machine with RAM in a file that devices can share, a stopped processor, and nothing else."""
     memory = f"memory-backend-memfd,id=ram,size={RAM_BYTES},share=on"
     return ["-machine", "pc,memory-backend=ram", "-object", memory, "-m", str(RAM_BYTES >> 20), "-accel", "tcg", "-S",
             "-nodefaults", "-nographic", "-vga", "none", "-net", "none", "-no-user-config"]  # fmt: skip
 
 
 class Machine:
-    """A process of QEMU that is told by qtest what its processor does."""
+    """A QEMU process whose processor accesses come through qtest."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -60,7 +60,7 @@ class Machine:
         self.process.communicate()
 
     def say(self, *words: str | int) -> list[str]:
-        """One command; the words of its answer."""
+        """Send one command and return the words of the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         line = " ".join(word if isinstance(word, str) else hex(word) for word in words)

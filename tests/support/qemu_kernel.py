@@ -1,4 +1,4 @@
-"""The kernel module of ``drivers/linux`` in a Debian kernel under QEMU, whose clock is that of the host."""
+"""The kernel module of ``drivers/linux`` in a Debian kernel under QEMU, which runs on the host's clock."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from tests.support.waits_and_leaks import until
 
 FETCH = Path(__file__).parents[2] / "drivers" / "qemu" / "fetch.sh"
 LIMIT_S = 110
-"""A kernel that has not ended by then has failed; what it has waited for a processor does not count. It takes 4 s,
-and up to half a minute where each access to memory is a message: 600 000 of them."""
+"""Time limit of a kernel, not counting time in which it waited for a host CPU. It takes 4 s, and up to half a minute
+where each memory access is a message (600 000 of them)."""
 _RAM = "256M"
 _COMMAND_LINE = "console=ttyS0 loglevel=7 panic=-1 mitigations=off no_timer_check"
-"""The timer is checked by counting ticks of the host's clock within some instructions: a busy host does too few."""
+"""no_timer_check: the kernel counts ticks of the host's clock within some instructions, and a busy host gives too
+few."""
 _LOGS = ("console", "output")
 _OUTPUT = "/dev/ttyS1"
-"""The second of them."""
+"""The second serial line."""
 
 
 def kernel() -> Path:
-    """What ``drivers/qemu/fetch.sh`` has fetched, else the test is skipped."""
+    """Return the kernel fetched by ``drivers/qemu/fetch.sh``. Skips the test if there is none."""
     done = subprocess.run([FETCH, "where"], capture_output=True, text=True, check=True)
     found = Path(done.stdout.strip())
     if not found.is_file():
@@ -50,7 +51,7 @@ def kernel() -> Path:
 
 
 class QemuShop(Sources):
-    """``vfio_user``: whether QEMU is of those that speak vfio-user; others get their device by x-pci-proxy-dev."""
+    """``vfio_user``: use a QEMU that supports vfio-user; otherwise the device is connected by x-pci-proxy-dev."""
 
     def __init__(self, folder: Path, *, vfio_user: bool) -> None:
         self._vfio_user = vfio_user
@@ -58,8 +59,11 @@ class QemuShop(Sources):
         super().__init__(folder, self.kernel.parent / "build", "x86")
 
     def run(self, module: Path, script: str, device: NpuDevice, parameters: Mapping[str, object] | None = None) -> Run:
-        """Load the module, run a script of busybox, remove the module. ``log``: the kernel's lines from the first
-        module on, then the script's, which come over a serial line of their own, so that none breaks another one."""
+        """Load the module, run a busybox script, and remove the module.
+
+        ``log`` of the result contains the kernel's lines from the first module on, then those of the script. They use
+        separate serial lines so that they do not interrupt each other.
+        """
         serve = self._serve_vfio_user if self._vfio_user else self._serve_proxy
         machine = self._machine(module, script, parameters)
         with serve(device) as (options, fds):
@@ -69,8 +73,8 @@ class QemuShop(Sources):
         return self._outcome(findings, device.now_ps)
 
     def run_served(self, module: Path, script: str) -> Run:
-        """The same with the device of an ``npusim device-server`` process, which fails if it finds a driver mistake.
-        The simulated time is not known."""
+        """The same with the device in an ``npusim device-server`` process, which fails on a driver mistake. The
+        simulated time is not known."""
         path, said = self.folder.parent / "served", self.folder.parent / "said"
         serve = [
             sys.executable,
@@ -101,14 +105,14 @@ class QemuShop(Sources):
         return self._outcome(findings, 0)
 
     def _machine(self, module: Path, script: str, parameters: Mapping[str, object] | None) -> list[str]:
-        """QEMU with all but the device."""
+        """Return the QEMU command without the device."""
         folder = self.folder.parent
         script = f"exec > {_OUTPUT} 2>&1\n{script}"
         initrd = folder / "initrd"
         initrd.write_bytes(self.initrd(self.kernel.parent / "busybox", module, script, parameters).pack())
         for name in _LOGS:
             (folder / name).unlink(missing_ok=True)
-        # Two processors, but of older QEMUs: there the device's answers come from one thread.
+        # Two processors, except on older QEMUs, where the device's answers must come from one thread.
         accelerator = ["-accel", "tcg", "-smp", "2"] if self._vfio_user else ["-accel", "tcg,thread=single"]
         memory = f"memory-backend-memfd,id=ram,size={_RAM},share=on"
         machine = ["-machine", "q35,memory-backend=ram", "-object", memory, "-m", _RAM, *accelerator]
@@ -123,7 +127,7 @@ class QemuShop(Sources):
         assert code == 0, f"QEMU ended with {code}\n{self._logs()}"
 
     def _ended(self, command: list[str], fds: tuple[int, ...] = (), **more: Any) -> int:
-        """The exit code of a command that ends when its machine is switched off."""
+        """Run a command until its machine is switched off, and return the exit code."""
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, **more) as process:
             since = time.monotonic()
             try:
@@ -132,7 +136,7 @@ class QemuShop(Sources):
                         return process.wait(1)
                 raise AssertionError(f"still runs after {LIMIT_S} s\n{self._logs()}")
             finally:
-                process.terminate()  # npusim device-server, if it is that, takes QEMU with it
+                process.terminate()  # if this is npusim device-server, it also stops QEMU
 
     def _logs(self) -> str:
         return "".join(_text(self.folder.parent / name)[-3000:] for name in _LOGS)
@@ -148,7 +152,7 @@ class QemuShop(Sources):
 
     @contextlib.contextmanager
     def _serve_vfio_user(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """What ``npusim device-server --vfio-user`` does, for one QEMU: its options."""
+        """Serve one QEMU like ``npusim device-server --vfio-user``. Yields its options."""
         path = self.folder.parent / "socket"
         server = VfioUser(device)
         with door(path) as listener:
@@ -157,13 +161,14 @@ class QemuShop(Sources):
             try:
                 yield _vfio_user(path), ()
             finally:
-                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:  # if nobody has come
+                # end the server's accept if nobody connected
+                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:
                     knock.connect(str(path))
                 thread.join(LIMIT_S)
 
     @contextlib.contextmanager
     def _serve_proxy(self, device: NpuDevice) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """What ``npusim device-server --pci-proxy`` does."""
+        """Serve like ``npusim device-server --pci-proxy``."""
         (ours, theirs), (channel, far) = socket.socketpair(), socket.socketpair()
         server = PciProxy(device)
         thread = threading.Thread(target=lambda: server.serve(ours, channel))
@@ -182,17 +187,17 @@ class QemuShop(Sources):
 
 
 def _waited_s(process: int) -> float:
-    """How long its thread that was hindered most could have run while others did: on a busy machine that is most of the
+    """Return the longest time that a thread of the process waited for a CPU. On a busy machine this is most of the
     time."""
     waited_ns = [0]
     for threads in Path(f"/proc/{process}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the thread has ended
             waited_ns.append(int(threads.read_text().split()[1]))
     return max(waited_ns) / 1e9
 
 
 def chosen() -> bool:
-    """Whether to use vfio-user, else x-pci-proxy-dev; the test is skipped if QEMU has neither, or is not here."""
+    """Return whether to use vfio-user (else x-pci-proxy-dev). Skips the test if QEMU is missing or has neither."""
     if qemu.has_device("vfio-user-pci"):
         return True
     if not qemu.has_device("x-pci-proxy-dev"):
@@ -203,7 +208,7 @@ def chosen() -> bool:
 
 
 def _vfio_user(path: Path) -> list[str]:
-    """The device behind a socket."""
+    """Return the options for the device behind a socket."""
     return ["-device", f'{{"driver": "vfio-user-pci", "socket": {{"type": "unix", "path": "{path}"}}}}']
 
 

@@ -1,4 +1,4 @@
-"""Random legal devices: overrides of the ``tiny`` config, small enough that ordinary tensors need several tiles."""
+"""Random valid devices: overrides of the ``tiny`` config, small enough that ordinary tensors need several tiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORIES: tuple[dict[str, Any], ...] = (
         "constants.bytes": 64 * KIB * KIB, "constants.bandwidth": 2 * 10**9, "constants.latency": "50 ns",
     },
 )  # fmt: skip
-"""What a device may have beside its DRAM."""
+"""Optional memories beside the DRAM."""
 TINY = load_config("tiny").with_(**{"dram.bytes": 64 * KIB * KIB})
 DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
 ROOMY = 128 * KIB
@@ -28,7 +28,7 @@ ROOMY = 128 * KIB
 
 
 class Device:
-    """A config that shows as its overrides."""
+    """A config whose repr is its overrides."""
 
     def __init__(self, overrides: dict[str, Any]) -> None:
         self.overrides = overrides
@@ -39,8 +39,10 @@ class Device:
 
 
 def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]) -> dict[str, Any]:
-    """Keyword arguments for ``Config.with_``. The accumulators, where there are any, hold whole rows of ``cols`` sums
-    of 32 bits, as many rows as one of ``accumulators``."""
+    """Draw keyword arguments for ``Config.with_``.
+
+    Accumulators, if any, hold whole rows of ``cols`` 32-bit sums, with a number of rows from ``accumulators``.
+    """
     cols = draw(st.integers(1, 16))
     return {
         "sram.bytes": draw(st.sampled_from(sram)),
@@ -60,7 +62,7 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
 
 @st.composite
 def devices(draw: st.DrawFn) -> Device:
-    """Shrinks to one core with a 1 x 1 array and roomy SRAM."""
+    """Draw a device; shrinks to one core with a 1 x 1 array and roomy SRAM."""
     sram = (ROOMY, 4 * KIB, 6 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 256 * KIB)
     overrides = _overrides(draw, sram, (0, 16, 64, 256))
     return Device({**overrides, "queue_depth": draw(st.integers(1, 16))})
@@ -68,6 +70,7 @@ def devices(draw: st.DrawFn) -> Device:
 
 @st.composite
 def config_overrides(draw: st.DrawFn) -> dict[str, Any]:
-    """For these every random ONNX model must compile; shrinks to one core, a 1 x 1 array and the smallest SRAM."""
+    """Draw overrides with which every random ONNX model must compile; shrinks to one core, a 1 x 1 array and the
+    smallest SRAM."""
     sram = (8 * KIB, 12 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB)
     return _overrides(draw, sram, (0, 64, 256, 1024))

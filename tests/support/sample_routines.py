@@ -1,4 +1,4 @@
-"""Routines for tests: what they compute is easy to say in numpy."""
+"""Routines for tests, whose results are easy to express in numpy."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ FLIP = register_routine(
         _flip_cuts,
     )
 )
-"""y = x turned around along an axis, of any type; cut along some of the others."""
+"""y = x reversed along an axis, of any type; cut along some of the others."""
 
 
 @contextmanager
 def registered(routine: Routine) -> Iterator[Routine]:
-    """The routine is there within the block."""
+    """Register the routine in this context."""
     register_routine(routine)
     try:
         yield routine

@@ -1,6 +1,6 @@
-"""A run by hand: three operators on two units, every number chosen so that the report can be checked in the head.
+"""A handmade run with three operators on two units, with numbers that make the report easy to check by hand.
 
-The device moves 8 bytes and computes 64 MACs a nanosecond. ``load`` moves 8000 B in 1000 ns (100 % of DRAM), ``conv``
+The device moves 8 bytes and computes 64 MACs per nanosecond. ``load`` moves 8000 B in 1000 ns (100 % of DRAM), ``conv``
 computes 32 000 MACs in 1000 ns on 400 B and 80 B of padding, ``tail`` is one short vector instruction after a gap.
 """
 
@@ -22,7 +22,7 @@ NS = 1_000
 
 @dataclass
 class Run:
-    """What Result is, as far as reports know it."""
+    """The part of Result that reports use."""
 
     model: str
     config: str
@@ -47,7 +47,7 @@ class Run:
 
 
 def sample() -> Run:
-    """The run described above; 2200 ns long."""
+    """Return the run described above; 2200 ns long."""
     spans = [
         Span("core0.dma0", 0, 1000 * NS, 0, "dma.copy", 0, 8000, "memory", 8000),
         Span("core0.matrix", 1000 * NS, 2000 * NS, 1, "matrix.conv", 32_000, 4000, "compute"),

@@ -1,4 +1,4 @@
-"""What the shipped routines take, in small."""
+"""Small valid operands of the shipped routines."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ TYPES: dict[str, tuple[list[DType], dict[str, Any], Shapes]] = {
     "lsh_bits": ([F32, I32, F32], {}, [(3, 4), (5, 2), (5,)]),
     "multinomial": ([F32, I32], {"samples": 6}, [(2, 5), (2,)]),
 }
-"""Name: element types, parameters, shapes that fit."""
+"""Name: element types, parameters, and matching shapes."""

@@ -1,7 +1,6 @@
-"""What a tiling takes and which one is chosen, one tiling after the other, by the cost functions of ``npusim.hw``.
+"""Reference of the tiling search: scores one tiling after the other with the cost functions of ``npusim.hw``.
 
-This is the reference that the compiled search is compared with. It shares no code with it but the cuts that are tried
-and the sizes of operands.
+The compiled search is compared with it. They share no code except the cuts that are tried and the operand sizes.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ from npusim.work import DmaWork, MatrixWork
 
 
 def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """SRAM for all slots of a tile, those that are double-buffered counted twice."""
-    # What is loaded and what is stored has two copies, for the neighbouring tiles; sums have one, which passes from one
-    # part of the input channels to the next, unless they are the output tile themselves.
+    """Return the SRAM for all slots of a tile; double-buffered slots count twice."""
+    # Loaded and stored operands have two copies, for neighbouring tiles. Sums have one, which passes from one part of
+    # the input channels to the next, unless they are the output tile themselves.
     x, w, parameters, acc, out = footprint(problem, tile)
     elements, epilogue = tile.oh * tile.ow * tile.groups * tile.oc, problem.epilogue
     weights = _channel_tiles(problem, tile) * (_chunks(problem, tile) * align(w) + align(parameters))
@@ -66,7 +65,7 @@ def sram_bytes(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
 
 
 def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None:
-    """The tiling of the best score that fits ``budget`` bytes of SRAM; None when none does."""
+    """Return the tiling with the best score that fits in ``budget`` bytes of SRAM, or None."""
     best = None
     for whole in search_passes(config):
         cuts = [(*cut, 0, 0) for cut in channel_cuts(problem, config, whole=whole)]
@@ -81,7 +80,7 @@ def choose(problem: MatrixProblem, config: Config, budget: int) -> Tiling | None
 
 
 def good(problem: MatrixProblem, config: Config) -> int:
-    """Picoseconds that are so few that no tile with a part of the kernel is looked for."""
+    """Return the time in ps up to which tiles with a part of the kernel are not tried."""
     p = problem
     image = cost_model(config).product_ps(_work(p, Tiling(p.groups, p.oh, p.ow, p.oc, p.ic, False)))
     pixels = p.images * p.oh * p.ow
@@ -96,12 +95,13 @@ def good(problem: MatrixProblem, config: Config) -> int:
 def _chosen(
     problem: MatrixProblem, config: Config, budget: int, cuts: list[tuple[int, int, int, int, int]], *, whole: bool
 ) -> tuple[int, Tiling] | None:
-    """The best tiling among some cuts of channels and taps, and the figure by which it is compared with others."""
+    """Return the best tiling among some cuts of channels and taps, and its score."""
     scored = []
     for cut in cuts:
         least, risen = None, 0
         for tiles in _candidates(problem, config, budget, cut, whole=whole):
-            # Parts of rows have a halo of their own, and stripes are small: only where single rows do not fit.
+            # Tiles of partial rows have a halo, and stripes are small, so they are only tried if single rows do not
+            # fit.
             halo = problem.held or (problem.oh > 1 and problem.kw > 1)
             if least is not None and tiles[0].ow < problem.ow and halo:
                 break
@@ -113,7 +113,7 @@ def _chosen(
             risen += 1
             if risen == MOST_RISEN and not problem.both_ways:
                 break
-        # Weights that are held cost no loads, so there is nothing to gain by smaller parts of them.
+        # Held weights cost no loads, so smaller parts of them gain nothing.
         if problem.held and not problem.pinned and scored:
             break
     if not scored:
@@ -135,11 +135,14 @@ def _steps(problem: MatrixProblem, tile: Tiling) -> int:
 def _candidates(
     problem: MatrixProblem, config: Config, budget: int, cut: tuple[int, int, int, int, int], *, whole: bool
 ) -> Iterator[list[Tiling]]:
-    """Of a cut of channels and taps the spatial cuts that fit, large ones first; of each the tiles, weights in the
-    inner loop and then in the outer one, if there are two: that decides whether weights or pixels are loaded again."""
+    """Yield the fitting spatial cuts for a cut of channels and taps, large ones first.
+
+    Each comes with weights in the inner loop, and then in the outer loop if that differs: it decides whether weights or
+    pixels are loaded again.
+    """
     limit = acc_bytes(config)
     groups, oc, ic, kh, kw = cut
-    # All rows of the kernel or all columns have the same name, however a tile got them.
+    # The full kernel height or width is always encoded as 0.
     kernel = kh if kh < problem.kh else 0, kw if kw < problem.kw else 0
     for oh, ow in spatial_cuts(problem.oh, problem.ow, whole=whole, both_ways=problem.both_ways):
         tile = Tiling(groups, oh, ow, oc, ic, False, False, *kernel)
@@ -149,7 +152,7 @@ def _candidates(
             tile = tile._replace(in_pieces=True)
             if not problem.epilogue.between or sram_bytes(problem, tile, config) > budget:
                 continue
-        # On a large SRAM it is what one instruction may do that cuts: the matrix unit's, or those of the chain.
+        # With a large SRAM the instruction limits decide: those of the matrix unit, or of the chain.
         if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
             continue
         several = _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast)
@@ -157,7 +160,7 @@ def _candidates(
 
 
 def _ordered(problem: MatrixProblem, tile: Tiling) -> bool:
-    """Whether it may be better to have weights outermost; see :func:`_loads`."""
+    """Return whether weights in the outer loop may be better; see :func:`_loads`."""
     several = _spatial(problem, tile) > 1 and _channel_tiles(problem, tile) > 1
     return several and _chunks(problem, tile) == 1
 
@@ -176,18 +179,18 @@ def _chunks(problem: MatrixProblem, tile: Tiling) -> int:
 
 
 def computing(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """Picoseconds of the matrix unit for all tiles, one after the other."""
+    """Return the matrix unit's time in ps for all tiles, one after the other."""
     return _computing(problem, tile, cost_model(config).product_ps)
 
 
 def banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """Picoseconds that all banks of the SRAM need for all tiles: for the matrix unit, and for what the chain does."""
+    """Return the time in ps that all SRAM banks need for all tiles: for the matrix unit, and for the chain."""
     elements = problem.images * problem.oh * problem.ow * problem.groups * problem.oc
     return computing_banked(problem, tile, config) + elements * problem.epilogue.banks // 1024
 
 
 def computing_banked(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """The part of the matrix unit in what :func:`banked` says."""
+    """Return the matrix unit's part of :func:`banked`."""
     cost = cost_model(array_pricing(config)).cost
     return _computing(problem, tile, lambda work: cost(work).sram_ps)
 
@@ -209,21 +212,21 @@ def _computing(problem: MatrixProblem, tile: Tiling, price: Callable[[MatrixWork
 
 
 def _divides(problem: MatrixProblem, tile: Tiling) -> bool:
-    """Whether no tile is smaller than others."""
+    """Return whether all tiles have the same size."""
     pixels, channels = problem.oh % tile.oh or problem.ow % tile.ow, problem.oc % tile.oc or problem.ic % tile.ic
     kh, kw = taps(problem, tile)
     return not (pixels or channels or problem.groups % tile.groups or problem.kh % kh or problem.kw % kw)
 
 
 def _sizes(full: int, size: int) -> tuple[tuple[int, int], ...]:
-    """(how many, how large) of the parts of ``full``: whole ones, and what is left at its end."""
+    """Return (count, size) of the parts of ``full``: whole ones, and the remainder."""
     count, rest = divmod(full, size)
     return tuple(part for part in ((count, size), (1, rest)) if part[0] and part[1])
 
 
 class Filled(NamedTuple):
-    """How full the tiles of each kind are on average, those at the edges included: 1 is full. Of ``x`` and ``out`` the
-    pixels alone."""
+    """How full the tiles of each kind are on average, including those at the edges; 1 is full. ``x`` and ``out`` only
+    count pixels."""
 
     x: float
     w: float
@@ -231,7 +234,7 @@ class Filled(NamedTuple):
 
 
 def filled(problem: MatrixProblem, tile: Tiling) -> Filled:
-    """Means over all tiles of a problem, of what is in a tile over what is in a whole one."""
+    """Return the means over all tiles of a problem of a tile's content over that of a whole tile."""
     if _divides(problem, tile):
         return Filled(1, 1, 1)
     oh, ow = _fullness(problem.oh, tile.oh), _fullness(problem.ow, tile.ow)
@@ -254,8 +257,8 @@ def _fullness(whole: int, size: int) -> float:
 
 
 class _Mean(NamedTuple):
-    """Of what moves some tiles, each with so many pixels: picoseconds alone, those from one to the next of a stream,
-    and bytes past the pins."""
+    """Means of the transfers of some tiles with ``pixels`` pixels each: time in ps alone and within a stream, and bytes
+    through the pins."""
 
     ps: float
     stream: float
@@ -266,10 +269,11 @@ def _mean(
     problem: MatrixProblem, tile: Tiling, channels: tuple[int, int], item: int, row: int, pixels: int, config: Config,
     home: Home = Home.DRAM, *, write: bool = False,
 ) -> _Mean | None:  # fmt: skip
-    """Means over all tiles of a problem, if they have all of their pixels. ``channels``: those of a group and of a
-    tile, ``item``: bytes of one; ``row``: pixels that are one run where a tile has all channels.
+    """Return means over all tiles of a problem, as if all had their full number of pixels.
 
-    A tile at the edge of the channels has as many runs as others: what it takes is not in proportion to its bytes.
+    ``channels``: those of a group and of a tile; ``item``: bytes of an element; ``row``: pixels in one run if a tile
+    has all channels. A tile at the edge of the channels has as many runs as others, so its time is not proportional to
+    its bytes.
     """
     if home is Home.DIRECT:
         return None
@@ -277,8 +281,8 @@ def _mean(
     ps = stream = nbytes = 0
     for (some, groups), (many, width) in product(_sizes(problem.groups, tile.groups), _sizes(*channels)):
         count, every = groups * width, problem.groups * channels[0]
-        # Channels are innermost: all of them make one run of a whole row of pixels. Parts of them begin as far apart as
-        # pixels do, wherever that is in a burst.
+        # Channels are innermost. All of them make one run of a whole row of pixels; a part of them has a run per pixel,
+        # anywhere in a burst.
         run, stride = (count * item * row, 0) if count == every else (count * item, every * item)
         work = _moving(home, pixels * count * item, run, stride, write=write)
         assert work is not None
@@ -290,30 +294,33 @@ def _mean(
 
 
 def score(problem: MatrixProblem, tile: Tiling, config: Config) -> int:
-    """The figure by which tilings of a problem are compared, in picoseconds."""
+    """Return the figure in ps by which tilings of a problem are compared."""
     times = _times(problem, tile, config, commands=True)
     longest = max(times.parts)
-    # What is hidden shows a little, and traffic as much again: it costs energy, and of equals the least is wanted.
+    # A small part of hidden work shows, and the same of traffic: it costs energy, and decides between equals.
     return longest + (sum(times.parts) - longest + times.parts.shared) // OVERLAP + times.first + times.w
 
 
 def latency(problem: MatrixProblem, tile: Tiling, config: Config, *, again: bool = False) -> int:
-    """Picoseconds that all tiles take, about, between other layers: what is compared with those. ``again``: after other
-    rows of the same layer, behind which the first loads hide, as the last store and chain hide behind what follows."""
+    """Return the approximate time in ps of all tiles between other layers, which is compared with theirs.
+
+    ``again``: after other rows of the same layer, which hide the first loads; the last store and chain are hidden by
+    what follows.
+    """
     times = _times(problem, tile, config)
     parts = times.parts
     longest = max(parts)
     if again:
         shown = parts.compute // times.per_core if parts.chain > parts.compute else 0
     else:
-        # Weights come while others are at their last tile, which is taken to be as long as one of these.
+        # Weights are loaded during the last tile of the previous layer, which is assumed to be as long as one of these.
         shown = times.first + max(0, times.w - longest // (times.per_core * _chunks(problem, tile)))
-    # Traffic shows as it does where tilings are chosen, whatever is waited for.
+    # Traffic counts as in the choice of tilings, whatever the layer waits for.
     return max(longest + shown, banked(problem, tile, config)) + parts.shared // OVERLAP
 
 
 class _Parts(NamedTuple):
-    """Picoseconds of computing, the chain, loading and storing on a core's channels, and the DRAM shared by all."""
+    """Times in ps of computing, the chain, loading and storing on a core's channels, and of the DRAM shared by all."""
 
     compute: int
     chain: int
@@ -323,7 +330,8 @@ class _Parts(NamedTuple):
 
 
 class _Times(NamedTuple):
-    """What works side by side; of the first weights; of what else nothing overlaps; and how many tiles a core has."""
+    """The parallel parts; the load of the first weights (``w``); other work that nothing overlaps (``first``); tiles
+    per core."""
 
     parts: _Parts
     w: int
@@ -332,16 +340,17 @@ class _Times(NamedTuple):
 
 
 def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bool = False) -> _Times:
-    """``commands``: whether their bytes count as traffic."""
+    """Return the times of all tiles. ``commands``: whether the bytes of commands count as traffic."""
     model = cost_model(config)
     spatial, channels, chunks = _spatial(problem, tile), _channel_tiles(problem, tile), _chunks(problem, tile)
     bytes_ = footprint(problem, tile)
     x_loads, w_loads = _loads(problem, tile, spatial, channels, chunks)
     per_core = ceil_div(spatial * channels, config.cores)
-    # Loads are counted for the whole problem. A core that has most tasks is taken to have the same part of the loads.
+    # Loads are counted for the whole problem. A core with the most tasks is assumed to have the same share of the
+    # loads.
     share = per_core / (spatial * channels)
-    # Charged as whole ones, the tiles at the edges would make a cut seem dear that leaves small ones. A core that has
-    # a part of all tiles is taken to have whole ones.
+    # Counting edge tiles as whole ones would overcharge cuts that leave small ones. A core with a part of all tiles is
+    # assumed to have whole ones.
     whole = per_core * chunks * model.product_ps(_work(problem, tile))
     compute = min(whole, _computing(problem, tile, model.product_ps))
     full = filled(problem, tile)
@@ -354,7 +363,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     outputs, pixels = (problem.oc, tile.oc), tile.oh * tile.ow
     out = mean(outputs, problem.stored_bytes, tile.ow, pixels, config, problem.out_home, write=True)
     operands = [mean(outputs, item, tile.ow, pixels, config) for item in problem.epilogue.operands]
-    # Weights are taken to be constants, as nearly all are.
+    # Weights are assumed to be constants, as nearly all are.
     weights = None if problem.held else _weights(problem, bytes_.w, config)
     w = weights and _Mean(model.cost(weights).ps, model.stream_ps(weights), model.dram_bytes(weights))
     parameters = None
@@ -368,18 +377,18 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w), (p_count, parameters)]
     if operands:
         moves.append((stores, _Mean(*map(_plain_sum, zip(*operands, strict=True)))))
-    # As if one after the other. More channels only bring them forward: were they to change the choice of tiles, the
-    # error of this score could make a network slower with more of them.
+    # As if sequential. More channels only start transfers earlier. If they changed the choice of tiles, the error of
+    # this score could make a network slower with more of them.
     loading = int(share * _plain_sum(count * move.stream for count, move in moves if move))
     if x and not config.dma.inputs_ahead:
         compute += int(share * x_loads * full.x * x.ps)
     storing = int(min(per_core, stores) * out.stream) if out else 0
-    if config.dma.channels == 1:  # then loads and stores take turns; else one channel is kept for stores
+    if config.dma.channels == 1:  # then loads and stores take turns; otherwise one channel is kept for stores
         loading, storing = loading + storing, 0
-    # All cores share one DRAM: its time is that of everybody's bytes, however the tasks are divided.
+    # All cores share the DRAM: its time is that of the bytes of all cores, for any distribution of tasks.
     traffic = _plain_sum(count * move.nbytes for count, move in (*moves, (stores, out)) if move)
     if commands and not problem.held:
-        # Those that load, those that store, and those of the chain, which are about as long.
+        # Commands that load, that store, and those of the chain, which are about as long.
         tasks, product_code, copy_code = spatial * channels, *code_bytes(config)
         copies = tasks * (len(operands) + bool(out) + (problem.epilogue.kilo > 0)) + (x_loads if x else 0)
         copies += (w_loads if w else 0) + (w_loads // chunks if parameters else 0)
@@ -393,16 +402,15 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     results = stores * _channel_fullness(problem, tile)
     behind = chain_time(problem, tile)
     chain = int(min(per_core, results) * behind)
-    # Nothing overlaps the first loads and the last store, nor what the chain does to the last tile; where the chain
-    # takes longest, the first tile's sums show instead.
-    # Inputs that are not loaded ahead are in the computing already.
+    # The first loads, the last store, and the chain on the last tile are not overlapped; if the chain takes longest,
+    # the first tile's sums show instead. Inputs that are not loaded ahead already count as computing.
     first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, out) if move)
     first += behind if chain <= compute else compute // per_core
     return _Times(_Parts(compute, chain, loading, storing, shared), int(w.ps) if w else 0, first, per_core)
 
 
 def _padded(problem: MatrixProblem, tile: Tiling, x: _Mean, nbytes: int, config: Config) -> _Mean:
-    """The load of an input tile, of which padding is only written."""
+    """Return the load of an input tile whose padding is only written."""
     if problem.padded is None:
         return x
     p, model, (height, width, top, left) = problem, cost_model(config), problem.padded
@@ -418,8 +426,10 @@ def _padded(problem: MatrixProblem, tile: Tiling, x: _Mean, nbytes: int, config:
 def _reached(
     out: tuple[int, int], stride: int, kernel: tuple[int, int], dilation: int, before: int, limit: int
 ) -> float:
-    """The share of the pixels of input tiles along an axis that are none of the padding. Pairs are (all, those of a
-    tile). Of many tiles a mean of a few is taken."""
+    """Return the share of input pixels along an axis that are not padding. Pairs are (all, those of a tile).
+
+    If there are many tiles, it is the mean of a few.
+    """
     inside = total = 0
     step = ceil_div(ceil_div(*out), 64) * out[1]
     for first, tap in product(range(0, out[0], step), range(0, kernel[0], kernel[1])):
@@ -432,41 +442,41 @@ def _reached(
 
 
 def _plain_sum(values: Iterable[float]) -> float:
-    """One after the other: newer versions of Python keep what rounding loses, and would choose other tiles."""
+    """Sum one by one: newer Python versions compensate rounding errors in sum(), which would choose other tiles."""
     return functools.reduce(add, values, 0.0)
 
 
 def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, chunks: int) -> tuple[int, int]:
-    """How often an input tile and a weight tile are loaded."""
+    """Return how often an input tile and a weight tile are loaded."""
     tasks = spatial * channels
-    # An operand stays in its slot while the next task asks for the same. With several parts of the input channels every
-    # part is another tile, and nothing stays.
+    # An operand stays in its slot while the next task needs the same. With several parts of the input channels, every
+    # part is another tile and nothing stays.
     if chunks > 1:
         return tasks * chunks, tasks * chunks
     if tile.weights_outer:
         x = spatial if channels == 1 else tasks
         return x, channels if problem.shared_weights else tasks
     w = channels if spatial == 1 or (channels == 1 and problem.shared_weights) else tasks
-    # Output channels of one group use the same input, those of the next group other channels of it.
+    # Output channels of one group use the same input; those of the next group use other channels.
     grouped = ceil_div(problem.groups, tile.groups)
     return spatial * grouped, w
 
 
 def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config) -> tuple[int, int]:
-    """How many cores each load of an input tile and of a weight tile serves, where one load can serve several.
+    """Return how many cores each load of an input tile and of a weight tile serves, if one load can serve several.
 
-    What is counted by :func:`_loads` is once for a run of tasks with the same outer part, although several cores may
-    have a part of that run: that they share it is no gain over the count.
+    :func:`_loads` counts once per run of tasks with the same outer part, even if several cores have a part of that run.
+    Sharing within the run therefore gains nothing over that count.
     """
     if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
         return problem.x_serves, problem.w_serves
     outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
     if outer * inner % config.cores:
-        return 1, 1  # the cores drift apart: none asks for what another one does at that moment
+        return 1, 1  # the cores drift apart, so none requests the same as another at the same time
     tasks = outer * inner // config.cores
     if tasks % inner and inner % tasks:
         return 1, 1
-    # As many cores walk the same inner parts at the same time.
+    # This many cores process the same inner parts at the same time.
     together = config.cores // max(1, inner // tasks)
     if tile.weights_outer:
         return together, 1
@@ -491,7 +501,7 @@ def _weights(problem: MatrixProblem, nbytes: int, config: Config) -> DmaWork:
 
 
 def _moving(home: Home, nbytes: int, run: int, stride: int, *, write: bool = False) -> DmaWork | None:
-    """What brings a tile from its home, or there."""
+    """Return the transfer of a tile from or to its home."""
     if home is Home.DIRECT:
         return None
     if home is Home.DRAM:

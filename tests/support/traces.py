@@ -1,4 +1,4 @@
-"""What is in the bundles of a trace for Perfetto."""
+"""Unpacks the bundles of a Perfetto trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import zlib
 
 
 def packets(raw: bytes) -> bytes:
-    """What is in the bundles of a trace: packets (field 1) that hold compressed ones (field 50), and nothing else."""
+    """Return the packets in the bundles of a trace. Each packet (field 1) must contain only compressed packets (field
+    50)."""
     found = b""
     while raw:
         head, rest = raw[:1], raw[1:]

@@ -1,4 +1,4 @@
-"""A User Mode Linux kernel that is none: it speaks both sockets as Linux 6.1 does, from Python."""
+"""A stand-in for a User Mode Linux kernel in Python: it uses both sockets like Linux 6.1."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.support.waits_and_leaks import PATIENCE_S
 START, REQUEST, WAIT, GET, UPDATE, RUN = range(1, 7)
 TIME = struct.Struct("<IIQ")
 FAR = 10**15
-"""A timer, in ns, that is not waited for."""
+"""A timer in ns that never expires in a test."""
 HEADER = struct.Struct("<III")
 NEED_REPLY = 1 << 3
 MEMORY, MEMORY_BYTES = 0x10_0000, 0x40_0000
-"""Bus address and size of what the kernel shares."""
+"""Bus address and size of the memory that the kernel shares."""
 QUEUE = 256
 DESCRIPTORS, AVAILABLE, USED, BUFFERS = 0x0000, 0x1000, 0x2000, 0x3000
 QUEUE_BYTES = 0x8000
-"""Offsets in what each queue has of the memory."""
+"""Offsets in the part of the memory that belongs to each queue."""
 DATA = 2 * QUEUE_BYTES
 CFG_READ, CFG_WRITE, MMIO_READ, MMIO_WRITE, MMIO_MEMSET = range(1, 6)
 IRQ_BUFFERS = 10
@@ -36,11 +36,11 @@ MSI_DATA = 0x21
 
 
 class Closed(Exception):  # noqa: N818 it is what a test expects
-    """The transport has ended the connection."""
+    """The transport has closed the connection."""
 
 
 class Kernel:
-    """``now``: its clock in ns; ``told``: every time it was told; ``messages``: interrupts that came."""
+    """``now``: its clock in ns; ``told``: every time it was told; ``messages``: received interrupts."""
 
     def __init__(self, calendar: socket.socket, device: socket.socket, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -54,9 +54,9 @@ class Kernel:
         self.told: list[int] = []
         self.messages: list[bytes] = []
         self._sequence = 0
-        self._used: list[int] = []  # buffers of interrupts, to be offered again when it runs
+        self._used: list[int] = []  # interrupt buffers, to be offered again when it runs
         self._index = [0, 0]  # chains made available
-        self._seen = [0, 0]  # chains that came back
+        self._seen = [0, 0]  # chains returned
         self._free = list(range(QUEUE))  # descriptors for commands
         self._chains: dict[int, list[int]] = {}
 
@@ -68,10 +68,10 @@ class Kernel:
     def poke(self, address: int, data: bytes) -> None:
         os.pwrite(self.file, data, address - MEMORY)
 
-    # The calendar
+    # Time travel
 
     def say(self, operation: int, time: int = 0) -> int:
-        """A message, and the time in its answer; meanwhile the clock may be set."""
+        """Send a message and return the time in its answer. The clock may be set meanwhile."""
         self._sequence += 1
         self.calendar.sendall(TIME.pack(operation, self._sequence, time))
         while True:
@@ -102,7 +102,7 @@ class Kernel:
             return
 
     def _called(self) -> None:
-        """What virtio_uml.c does: an event for the interrupt is put to the present, then the caller is answered."""
+        """As in virtio_uml.c: an event for the interrupt is added at the current time, then the caller is answered."""
         request, flags, _size, index, _ = struct.unpack("<IIIII", _exactly(self.back, 20))
         assert (request, flags) == (4, 1 | NEED_REPLY)
         self.now = max(self.now, self.say(GET))
@@ -125,7 +125,7 @@ class Kernel:
     # vhost-user
 
     def request(self, number: int, payload: bytes = b"", files: tuple[int, ...] = (), reply: bool = True) -> bytes:
-        """A request of vhost-user, and its answer; meanwhile the clock may be set."""
+        """Make a vhost-user request and return its answer. The clock may be set meanwhile."""
         message = HEADER.pack(number, 1 | (NEED_REPLY if reply else 0), len(payload)) + payload
         if files:
             socket.send_fds(self.device, [message], files)
@@ -140,7 +140,7 @@ class Kernel:
         return _exactly(self.device, size)
 
     def boot(self) -> None:
-        """Everything up to the first access: as virtio_uml.c and virt-pci.c do it."""
+        """Do everything up to the first access like virtio_uml.c and virt-pci.c."""
         self.say(START)
         self.request(3)
         features = struct.unpack("<Q", self.request(1))[0]
@@ -148,7 +148,7 @@ class Kernel:
         self.request(16, self.request(15))
         self.request(21, files=(self.given_back.fileno(),))
         self.request(2, struct.pack("<Q", features))
-        # Room for two regions, of which one is used.
+        # room for two regions, of which one is used
         self.request(5, struct.pack("<II4Q4Q", 1, 0, MEMORY, MEMORY_BYTES, MEMORY, 0, 0, 0, 0, 0), (self.file,))
         for index in range(2):
             base = MEMORY + index * QUEUE_BYTES
@@ -174,7 +174,7 @@ class Kernel:
         self.poke(base + 2, struct.pack("<H", self._index[queue]))
 
     def offer(self, head: int, kick: bool = True) -> None:
-        """A buffer for an interrupt."""
+        """Offer a buffer for an interrupt."""
         self.make_available(1, head)
         if kick:
             self.kick(1)
@@ -184,12 +184,12 @@ class Kernel:
         self.request(35, struct.pack("<II", queue, 0))
 
     def access(self, operation: int, bar: int, address: int, size: int, data: bytes = b"", room: int = 0) -> bytes:
-        """A ``struct virtio_pcidev_msg`` through queue 0; what came back."""
+        """Send a ``struct virtio_pcidev_msg`` through queue 0 and return the answer."""
         message = struct.pack("<BBHIQ", operation, bar, 0, size, address) + data
         place, answer = MEMORY + DATA, MEMORY + DATA + 0x10_0000
         self.poke(place, message)
         if len(self._free) < (2 if room else 1):
-            return b""  # virt-pci says nothing either
+            return b""  # virt-pci reports nothing either
         head, *_ = chain = [self._free.pop(0) for _ in range(2 if room else 1)]
         self._chains[head] = chain
         self.describe(0, head, place, len(message), 1 if room else 0, chain[-1])
@@ -198,13 +198,13 @@ class Kernel:
         self.make_available(0, head)
         self.kick(0)
         if room:
-            # Linux 6.1 waits 1 us for each that comes before.
+            # Linux 6.1 waits 1 us for each earlier one.
             assert self._take_back() == head, "an answer must come before what was kept"
             return self.peek(answer, room)
         return b""
 
     def _take_back(self) -> int | None:
-        """The next chain that was given back; None if there is none."""
+        """Return the next returned chain, or None."""
         (used,) = struct.unpack("<H", self.peek(MEMORY + USED + 2, 2))
         if self._seen[0] == used:
             return None
@@ -222,14 +222,14 @@ class Kernel:
         self.access(CFG_WRITE, 0, offset, size, value.to_bytes(size, "little").ljust(8, b"\0"))
 
     def capability(self, kind: int) -> int:
-        """Where it lies."""
+        """Return the offset of a capability."""
         place = self.config_read(0x34, 1)
         while self.config_read(place, 1) != kind:
             place = self.config_read(place + 1, 1)
         return place
 
     def enable(self) -> None:
-        """What a driver's probe does: memory, bus master, MSI."""
+        """Enable memory, bus mastering and MSI like a driver's probe."""
         self.config_write(0x04, 2, 6)
         capability = self.capability(5)
         self.config_write(capability + 4, 4, 0xA0000)
@@ -249,7 +249,7 @@ class Kernel:
 
 
 class KernelBus(Bus):
-    """The device as a driver in that kernel reaches it: any driver runs on it."""
+    """The device as a driver in that kernel accesses it, so any driver runs on it."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -281,7 +281,7 @@ class KernelBus(Bus):
 
 
 class Served:
-    """A transport at work in a thread of its own; ``error``: what ended it, after ``join()``."""
+    """A transport running in a thread; ``error``: what ended it, after ``join()``."""
 
     def __init__(self, transport: UmlTransport, folder: Path) -> None:
         self.transport = transport
@@ -317,7 +317,7 @@ class Served:
 
 @contextlib.contextmanager
 def kernel_of(transport: UmlTransport, folder: Path) -> Iterator[Kernel]:
-    """A kernel that a transport serves, booted. The error that ends the transport is raised here."""
+    """Yield a booted kernel served by a transport. An error that ends the transport is raised here."""
     served = Served(transport, folder)
     kernel = Kernel(*served.connect())
     try:
@@ -334,7 +334,7 @@ def kernel_of(transport: UmlTransport, folder: Path) -> Iterator[Kernel]:
 
 
 def error_of(transport: UmlTransport, folder: Path, tell: Callable[[Kernel], object]) -> BaseException:
-    """What ends a transport when a kernel has booted and done something."""
+    """Return the error that ends a transport after a kernel has booted and done something."""
     try:
         with kernel_of(transport, folder) as kernel:
             tell(kernel)

@@ -1,4 +1,4 @@
-"""A client of the vfio-user protocol that says exactly what a test wants, and a driver's bus made of it."""
+"""A vfio-user client that sends exactly what a test wants, and a driver's bus based on it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 
 class Client:
-    """Talks over a connected socket. ``on_dma``: answers what the server asks for meanwhile, given command and body."""
+    """Communicates over a connected socket. ``on_dma`` answers requests of the server, given command and body."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -58,7 +58,7 @@ class Client:
         self.sock.close()
 
     def send(self, command: int, body: bytes = b"", fds: Sequence[int] = (), flags: int = 0, size: int = -1) -> int:
-        """One message, its size as it is unless a test lies about it; its number."""
+        """Send one message and return its number. ``size`` replaces the true size."""
         self.number = self.number + 1 & 0xFFFF
         header = HEADER.pack(self.number, command, HEADER.size + len(body) if size < 0 else size, flags, 0)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -69,12 +69,13 @@ class Client:
         return self.number
 
     def receive(self) -> tuple[int, int, int, int, bytes]:
-        """Number, command, flags, errno, body of the next message."""
+        """Return number, command, flags, errno and body of the next message."""
         number, command, size, flags, code = HEADER.unpack(self._exactly(HEADER.size))
         return number, command, flags, code, self._exactly(size - HEADER.size)
 
     def call(self, command: int, body: bytes = b"", fds: Sequence[int] = ()) -> bytes:
-        """Send, serve what the server asks for, and give the body of the answer. Raises RefusedError(errno)."""
+        """Send a request, serve requests of the server, and return the body of the answer. Raises
+        RefusedError(errno)."""
         number = self.send(command, body, fds)
         while True:
             answer, said, flags, code, data = self.receive()
@@ -106,7 +107,7 @@ class Client:
         self.call(REGION_WRITE, struct.pack("<QII", offset, region, len(data)) + data)
 
     def region_info(self, index: int, room: int = 32) -> tuple[tuple[int, ...], bytes]:
-        """argsz, flags, index, place of capabilities, size, offset; and the capabilities."""
+        """Return (argsz, flags, index, offset of capabilities, size, offset), and the capabilities."""
         answer = self.call(REGION_INFO, struct.pack("<IIIIQQ", room, 0, index, 0, 0, 0))
         return struct.unpack_from("<IIIIQQ", answer), answer[32:]
 
@@ -118,7 +119,7 @@ class Client:
         self.call(SET_IRQS, struct.pack("<IIIII", 20, flags, kind, first, max(len(files), 1)), files)
 
     def enable(self, kind: str = "msi") -> None:
-        """Memory, bus mastering, and messages of a kind, as a driver's probe does it."""
+        """Enable memory, bus mastering and interrupts of a kind like a driver's probe."""
         self.write(CONFIG, 4, struct.pack("<H", 6))
         place = {"msi": 0x52, "msix": 0x72}.get(kind)
         if place is not None:
@@ -138,10 +139,10 @@ class Client:
 
 
 class VfioBus(Bus):
-    """A device at the other end, for the drivers that there are. Its interrupts are MSI.
+    """A device at the other end, for the existing drivers. Its interrupts are MSI.
 
-    Timeouts are of wall time, but with a server in ``lockstep``: there the device has come to rest before it answers
-    the next message, so that an interrupt has been sent then or will not be.
+    Timeouts are in wall time. With a server in ``lockstep``, however, the device is idle before it answers the next
+    message, so any interrupt has been sent by then.
     """
 
     def __init__(self, client: Client, *, lockstep: bool = False) -> None:
@@ -185,7 +186,7 @@ class VfioBus(Bus):
 
 
 class Served:
-    """A device, its server, and the threads in which clients are served."""
+    """A device, its server, and the threads that serve clients."""
 
     def __init__(self, config: Config = SMALL, *, lockstep: bool = True, patience_s: float = PATIENCE_S) -> None:
         self.device = NpuDevice(config, shared_memory=True)
@@ -194,7 +195,7 @@ class Served:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[Client]:
-        """Connected, and nothing said yet. The server has finished with it when this ends."""
+        """Yield a connected client that has sent nothing. On exit the server has finished with it."""
         ours, theirs = socket.socketpair()
         self._theirs = theirs
         failures: list[BaseException] = []
@@ -217,9 +218,9 @@ class Served:
         assert not failures, failures
 
     def hurry(self) -> None:
-        """From now on, wait a tenth of a second for the rest of a message, or for the client to read.
+        """Limit the wait for the rest of a message, or for the client to read, to a tenth of a second.
 
-        After the first messages: a client on a busy machine may need longer until it says something.
+        Call it after the first messages: on a busy machine a client may need longer to start.
         """
         assert self._theirs is not None
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

@@ -1,4 +1,4 @@
-"""For tests of what must end, and leave nothing behind."""
+"""Helpers for tests of what must end and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_S = 60
 
 
 def within(work: Callable[[], Any]) -> Any:
-    """What ``work`` gives on a thread of its own, which must end."""
+    """Run ``work`` in a thread, which must end, and return its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()
@@ -24,12 +24,12 @@ def within(work: Callable[[], Any]) -> Any:
 
 
 def resources() -> tuple[int, int]:
-    """(open descriptors, threads) of the process."""
+    """Return (open descriptors, threads) of the process."""
     return descriptors(), threading.active_count()
 
 
 def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
-    """Wait until something holds, collecting what is only garbage; ``what`` shows what is the case if it never does."""
+    """Wait until a condition holds, with garbage collection. ``what`` describes the state if it never does."""
     end, pause_s = time.monotonic() + PATIENCE_S, 0.001
     while not condition():
         assert time.monotonic() < end, f"did not happen within {PATIENCE_S} s: {what()}"
@@ -39,12 +39,13 @@ def until(condition: Callable[[], bool], what: Callable[[], object] = lambda: ""
 
 
 def descriptors() -> int:
-    """Open descriptors of this process."""
+    """Return the number of open descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def asleep(thread: threading.Thread) -> None:
-    """Wait until a thread blocks in what it calls. Five times, as it may have waited for the interpreter instead."""
+    """Wait until a thread blocks in a call. It is checked five times because it may have waited for the interpreter
+    lock."""
 
     def blocks() -> bool:
         with open(f"/proc/self/task/{thread.native_id}/stat", encoding="utf-8") as file:
@@ -57,7 +58,7 @@ def asleep(thread: threading.Thread) -> None:
 
 
 def settled(before: tuple[int, int]) -> None:
-    """Wait until the process has no more than it had."""
+    """Wait until the process has no more resources than before."""
     until(
         lambda: all(now <= then for now, then in zip(resources(), before, strict=True)),
         lambda: f"{resources()} instead of {before}: {sorted(thread.name for thread in threading.enumerate())}",
@@ -65,7 +66,7 @@ def settled(before: tuple[int, int]) -> None:
 
 
 def in_threads(targets: list[Callable[[], None]]) -> list[BaseException]:
-    """Call each in a thread of its own, to the end; what they raised."""
+    """Call each target in a thread and wait for all; return their exceptions."""
     errors: list[BaseException] = []
 
     def guarded(target: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
-"""A Python that has imported already what takes long: a process that forks for each program that a test starts.
+"""A Python process with slow imports already done, which forks for each program that a test starts.
 
-What it gives is a command that stands for ``python``: ``-c``, ``-m`` and a file mean what they mean there, with the
-caller's directory, environment and descriptors 0 to 2, and its exit code or signal; whoever kills the command kills the
-program. It is for tests of what a program does. A test of how one starts (what it imports, in which order, with which
-hash seed), of a signal that it handles, or of its process id wants ``sys.executable``.
+It provides a command that acts like ``python``: ``-c``, ``-m`` and files work as usual, with the caller's directory,
+environment and descriptors 0 to 2, and its exit code or signal. Killing the command kills the program. It is for tests
+of what a program does. Tests of how a program starts (its imports, their order, the hash seed), of signal handling, or
+of process IDs must use ``sys.executable``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ sys.exit(code)
 
 @contextlib.contextmanager
 def interpreter(folder: Path) -> Iterator[Path]:
-    """The command, in a folder of its own, with ``npusim`` and ``pytest`` beside it, which are ``python -m npusim`` and
-    ``python -m pytest``; they work until the end of the context."""
+    """Yield the command in its folder, beside ``npusim`` and ``pytest``, which stand for ``python -m npusim`` and
+    ``python -m pytest``. They work until the context ends."""
     command, address = folder / "python", folder / "socket"
     command.write_text(COMMAND.format(python=sys.executable, address=os.fspath(address)))
     command.chmod(0o755)
@@ -60,7 +60,7 @@ def interpreter(folder: Path) -> Iterator[Path]:
 
 
 def main(address: str) -> None:
-    """Fork for each connection, until standard input ends; only in the forked process does this return."""
+    """Fork for each connection until standard input ends. Returns only in forked processes."""
     for name in IMPORTED:
         importlib.import_module(name)
     gc.freeze()
@@ -81,7 +81,7 @@ def main(address: str) -> None:
 
 
 def _program(peer: socket.socket) -> None:
-    """Become the program that a connection asks for, and leave a process behind that tells how it has ended."""
+    """Become the program that a connection requests. A process stays behind that reports how it ended."""
     size, (stdin, stdout, stderr), _, _ = socket.recv_fds(peer, 4, 3)
     with peer.makefile("rb") as words:
         arguments, folder, environment = json.loads(words.read(int.from_bytes(size, "little")))
@@ -117,7 +117,7 @@ def _ready(*descriptors: int) -> list[tuple[int, int]]:
 
 
 def begin() -> None:
-    """What ``python`` does with its arguments, which are those of this process."""
+    """Do what ``python`` does with its arguments, which are those of this process."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [*filter(None, paths), *(path for path in sys.path if path not in ("", str(ROOT), *paths))]
     option, *rest = sys.argv

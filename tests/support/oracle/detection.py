@@ -1,4 +1,4 @@
-"""Slow twins of the detection routines, in double precision and in the words of the operations' definitions."""
+"""Reference implementations of the detection routines, in double precision and close to the operations' definitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]
 
 
 def iou(a: Array, b: Array) -> float:
-    """Area of the intersection over that of the union."""
+    """Return the area of the intersection over that of the union."""
     sides = [max(0.0, min(a[k + 2], b[k + 2]) - max(a[k], b[k])) for k in (0, 1)]
     both = sides[0] * sides[1]
     areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
@@ -21,7 +21,7 @@ def iou(a: Array, b: Array) -> float:
 
 
 def transform(box: Array, delta: Array, size: Array) -> Array:
-    """A box moved by fractions of its size, scaled by exponents, clipped to an image of (height, width)."""
+    """Move a box by fractions of its size, scale it by exponents, and clip it to an image of (height, width)."""
     width, height = box[2] - box[0], box[3] - box[1]
     x = (box[0] + box[2]) / 2 + delta[0] * width
     y = (box[1] + box[3]) / 2 + delta[1] * height
@@ -46,7 +46,7 @@ def suppress(
     most: int,
     drop: Callable[..., bool],
 ) -> list[int]:
-    """The best candidate again and again; ``drop(scores, other, overlap)`` says who leaves."""
+    """Select the best candidate repeatedly; ``drop(scores, other, overlap)`` decides which others are removed."""
     left, chosen = list(candidates), []
     while left and (most < 0 or len(chosen) < most):
         best = max(left, key=lambda c: scores[c])
@@ -57,12 +57,12 @@ def suppress(
 
 
 def hard(threshold: float) -> Callable[..., bool]:
-    """Drop what overlaps by the threshold or more."""
+    """Remove candidates that overlap by the threshold or more."""
     return lambda scores, other, overlap: overlap >= threshold
 
 
 def soft(kernel: int, threshold: float, sigma: float, least: float) -> Callable[..., bool]:
-    """Lower the scores of what overlaps, and drop those below ``least``."""
+    """Lower the scores of overlapping candidates, and remove those below ``least``."""
 
     def drop(scores: dict[int, float], other: int, overlap: float) -> bool:
         if kernel == 2:
@@ -138,7 +138,7 @@ def detections(
     scores: Array, deltas: Array, anchors: Array, scale: Sequence[float], regular: bool, most: int, of_box: int,
     of_class: int, threshold: float, overlap: float, background: bool,
 ) -> list[list[tuple[float, Array, int]]]:  # fmt: skip
-    """DETECTION_POSTPROCESSING: for each batch (score, box, class) rows."""
+    """DETECTION_POSTPROCESSING: rows (score, box, class) for each batch."""
     results = []
     for b in range(scores.shape[0]):
         centre = anchors[:, :2] + deltas[b, :, :2] / np.asarray(scale)[:2] * anchors[:, 2:]
@@ -161,7 +161,7 @@ def detections(
 
 
 def bilinear(image: Array, y: float, x: float) -> Array:
-    """All channels of an image [h, w, c] at a point; beyond the last pixel its value."""
+    """Interpolate all channels of an image [h, w, c] at a point; beyond the last pixel its value is used."""
     y, x = min(y, image.shape[0] - 1), min(x, image.shape[1] - 1)
     top, left = int(y), int(x)
     below, right = min(top + 1, image.shape[0] - 1), min(left + 1, image.shape[1] - 1)

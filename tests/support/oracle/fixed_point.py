@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic on Python's integers, one number at a time: what the tests of integer operators go by."""
+"""Fixed-point arithmetic on Python integers, one number at a time, as the reference for integer operators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def clamp(value: int, bounds: tuple[int, int]) -> int:
 
 
 def quotient(a: int, b: int) -> int:
-    """a / b towards zero."""
+    """Return a / b rounded towards zero."""
     return -(-a // b) if a < 0 else a // b
 
 
 def high(a: int, b: int, bits: int = 16) -> int:
-    """Twice the high half of a product, rounded: a * b / 2**(bits - 1), saturated."""
+    """Return twice the rounded high half of a product: a * b / 2**(bits - 1), saturated."""
     bounds = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     product = a * b
     nudge = 1 << (bits - 2) if product >= 0 else 1 - (1 << (bits - 2))
@@ -26,13 +26,13 @@ def high(a: int, b: int, bits: int = 16) -> int:
 
 
 def divide(value: int, exponent: int) -> int:
-    """value / 2**exponent, halves away from zero."""
+    """Return value / 2**exponent with halves rounded away from zero."""
     magnitude = (abs(value) + ((1 << exponent) >> 1)) >> exponent
     return -magnitude if value < 0 else magnitude
 
 
 def rescale(value: int, factor: float) -> int:
-    """Times a real factor, as a 31-bit multiplier and a shift do it."""
+    """Multiply by a real factor as a 31-bit multiplier and a shift do it."""
     if not factor:
         return 0
     fraction, shift = math.frexp(factor)
@@ -47,12 +47,12 @@ def saturated_left(value: int, bits: int, bounds: tuple[int, int] = INT16) -> in
 
 
 def constant(value: float, integer_bits: int = 0) -> int:
-    """A 16-bit constant: the 32-bit one, rounded."""
+    """Return a 16-bit constant, rounded from the 32-bit one."""
     return divide(math.floor(value * 2 ** (31 - integer_bits) + 0.5), 16)
 
 
 def exp(a: int, integer_bits: int) -> int:
-    """exp of a number <= 0."""
+    """Return exp of a number <= 0."""
     fraction = 15 - integer_bits
     if a == 0:
         return INT16[1]
@@ -73,7 +73,7 @@ def exp(a: int, integer_bits: int) -> int:
 
 
 def twice_reciprocal(a: int) -> int:
-    """2 / (1 + a) of a in [0, 1], with 2 integer bits."""
+    """Return 2 / (1 + a) for a in [0, 1], with 2 integer bits."""
     half = (a + INT16[1] + 1) // 2
     x = constant(48 / 17, 2) + high(half, constant(-32 / 17, 2))
     for _ in range(3):
@@ -82,7 +82,7 @@ def twice_reciprocal(a: int) -> int:
 
 
 def logistic(a: int) -> int:
-    """Of a number with 3 integer bits."""
+    """Return the logistic function of a number with 3 integer bits."""
     if a == 0:
         return 1 << 14
     positive = saturated_left(twice_reciprocal(exp(-abs(a), 3)), 1)
@@ -97,7 +97,7 @@ def tanh(a: int, integer_bits: int) -> int:
 
 
 def inverse_root(value: int) -> tuple[int, int]:
-    """(m, s) with 1 / sqrt(value) = m / 2**(31 + s)."""
+    """Return (m, s) with 1 / sqrt(value) = m / 2**(31 + s)."""
     if value <= 1:
         return INT32[1], 0
     shift = 11

@@ -1,4 +1,4 @@
-"""Streams of weights, read by their description in ``npusim.kernels._codec``, a bit at a time."""
+"""A bit-by-bit decoder of weight streams, written from their description in ``npusim.kernels._codec``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class _RefusedError(Exception):
 
 
 class _Bits:
-    """Of a stream; behind its end there are zeros, so that a block is read to its own end before it is found short."""
+    """The bits of a stream. Zeros follow its end, so that a block is read completely before it is found to be
+    truncated."""
 
     def __init__(self, stream: bytes) -> None:
         self.all = int.from_bytes(stream, "little")
@@ -33,7 +34,7 @@ class _Bits:
 
 
 def _centred(centre: int, bits: int) -> list[int]:
-    """The symbols of all numbers: the centre, the one below it, the one above it, and so on."""
+    """Return all numbers in symbol order: the centre, the one below it, the one above it, and so on."""
     distances = (number // 2 if number % 2 == 0 else -(number + 1) // 2 for number in range(1 << bits))
     return [(centre + distance) % (1 << bits) for distance in distances]
 
@@ -71,7 +72,7 @@ def _block(of: _Bits, count: int, bits: int, last: list[int]) -> list[int]:
 
 
 def read(stream: bytes, nbytes: int, bits: int) -> tuple[bytes, str]:
-    """(the bytes up to what is wrong, what that is or "")."""
+    """Return (the bytes before the first error, the error or "")."""
     of, made = _Bits(stream), bytearray()
     last: list[int] = []
     each = 8 // bits

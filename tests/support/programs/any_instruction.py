@@ -1,4 +1,4 @@
-"""Instructions made from the declarations of their fields: any that can be encoded, small ones that can be executed."""
+"""Instructions drawn from the declarations of their fields: any encodable ones, and small executable ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INTEGERS = {
 
 @functools.cache
 def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
-    """For each field its struct code, its length (0 for a scalar), and its enumeration, if it has one."""
+    """Return for each field its struct code, its length (0 for a scalar), and its enumeration, if any."""
     hints = get_type_hints(cls, include_extras=True)
     codes = {}
     for field in dataclasses.fields(cls):
@@ -43,7 +43,7 @@ def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
 
 @functools.cache
 def address_fields(cls: type[Instruction]) -> frozenset[str]:
-    """Names of the fields that are addresses; other numbers of 64 bits are sizes, masks and patterns."""
+    """Return the names of address fields; other 64-bit fields are sizes, masks and patterns."""
     return frozenset(field.name for field in dataclasses.fields(cls) if field.type == "Address")
 
 
@@ -62,7 +62,7 @@ CALLS = st.builds(
     st.lists(_OPERANDS, max_size=3).map(tuple),
     st.lists(_OPERANDS, max_size=3).map(tuple),
 )
-"""Any call that can be encoded, of routines that nobody knows."""
+"""Draws any encodable call, of unknown routines."""
 
 
 _WORDS = st.integers(0, 2**32 - 1)
@@ -71,7 +71,7 @@ EXTRAS = st.builds(
     Extras, st.booleans(), st.integers(0, 255), st.booleans(), *[_WORDS] * 2, *[_ADDRESSES] * 3, *[_WORDS] * 5,
     *[st.integers(0, 255)] * 6,
 )  # fmt: skip
-"""Anything that the bytes behind a matrix instruction can say, and now and then nothing."""
+"""Draws any value of the bytes after a matrix instruction, sometimes none."""
 
 
 def _tails(cls: type[Instruction]) -> st.SearchStrategy[Any]:
@@ -90,7 +90,7 @@ def _element(code: str, enumeration: Any) -> st.SearchStrategy[Any]:
 
 
 def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
-    """Any values that the fields can hold."""
+    """Draw any values that the fields can hold."""
     parts = {}
     for name, (code, count, enumeration) in field_codes(cls).items():
         element = _tails(cls) if code == TAIL else _element(code, enumeration)
@@ -99,7 +99,7 @@ def encodable(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
 
 
 def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
-    """A command around any instruction of a class."""
+    """Draw a command around any instruction of a class."""
     byte, count = st.integers(0, 255), st.integers(0, 2**32 - 1)
     waits = st.lists(st.builds(Wait, byte, st.sampled_from([0, 1, 2, 3, 7, 8, 9, 255]), count), max_size=4)
     units = st.integers(8, 255) if cls.unit is Unit.DMA else st.just(int(cls.unit))
@@ -107,7 +107,7 @@ def commands(cls: type[Instruction]) -> st.SearchStrategy[Command]:
 
 
 AREA = 4096
-"""Each address field points into an area of its own, with room on both sides."""
+"""Size of the area that each address field points to, with room on both sides."""
 _SMALL_TYPES = (DType.INT8, DType.UINT8, DType.INT16)
 _TYPES = {
     "index_type": [DType.INT32, DType.INT64],
@@ -117,7 +117,7 @@ _TYPES = {
 
 
 class Executable:
-    """Draws small instructions whose operands lie in areas of their own."""
+    """Draws small instructions whose operands are in separate areas."""
 
     def __init__(self, cls: type[Instruction], seed: int) -> None:
         self.cls = cls
@@ -139,7 +139,7 @@ class Executable:
         return self.cls(**values)
 
     def _extras(self, area: int) -> Extras:
-        """What a matrix instruction may have besides, in areas from ``area`` on; ``_agree`` makes the types fit."""
+        """Draw the extras of a matrix instruction, in areas from ``area`` on; ``_agree`` makes the types match."""
         if self.rng.random() < 0.3:
             return NO_EXTRAS
         places = [NOTHING if self.rng.random() < 0.4 else (area + i) * AREA + AREA // 2 for i in range(3)]
@@ -175,7 +175,7 @@ class Executable:
         )
 
     def _call(self) -> Call:
-        """One of the test routines on small operands."""
+        """Draw one of the test routines on small operands."""
         start = AREA // 2
         rows, count, depth = (self._integer("dims", "I") for _ in range(3))
         if self.cls.unit is Unit.VECTOR:
@@ -225,7 +225,7 @@ class Executable:
         values["count"] = values["at"] + values["dims"][1]
 
     def _agree(self, values: dict[str, Any]) -> None:
-        """Make types fit each other, which random ones seldom do."""
+        """Make types match, which random ones seldom do."""
         if "w_type" in values:
             kinds = [(t, t) for t in (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.INT32)]
             bytes_ = [DType.INT8, DType.UINT8]
@@ -244,12 +244,12 @@ class Executable:
             values["low"], values["high"] = self._pick([(float("-inf"), float("inf")), (-4.0, 6.0)])
             values["out_scale"] = self._pick([1.0, 0.5])
         if "source" in values:
-            values["source"] = 3  # which is none of the cores that it is for
+            values["source"] = 3  # which is not one of the target cores
         if issubclass(self.cls, Multicast | Expand | Fetch):
             values["src"] = region(0, values["src"])
         if issubclass(self.cls, Expand):
             values["nbytes"], values["bits"] = int(self.rng.integers(1, 9)), self._pick([2, 4, 8])
-            values["size"] = values["nbytes"] + 1  # of a plain block, behind whose mode bytes are as they are
+            values["size"] = values["nbytes"] + 1  # of a plain block: the bytes follow its mode byte unchanged
         values.update({name: self._pick(types) for name, types in _TYPES.items() if name in values})
         if issubclass(self.cls, RowPart):
             self._agree_on_row(values)

@@ -19,12 +19,12 @@ SIZE = 256
 
 
 def made_for(program: Program, config: Config = TINY) -> Program:
-    """The program with the mark of the device that it is for."""
+    """Return the program with the fingerprint of its device."""
     return dataclasses.replace(program, config_fingerprint=config.fingerprint(), config_name=config.name)
 
 
 def adder(constant: int = 1, size: int = SIZE, slow: int = 0, config: Config = TINY, scratch: int = 0) -> Program:
-    """y0 = x0 + constant, uint8; ``slow``: so many copies of 4 KiB from scratch come before."""
+    """Return y0 = x0 + constant in uint8, after ``slow`` copies of 4 KiB from scratch."""
     stream = Stream()
     waits = [stream.dma(copy(8192, region(1), 4096)) for _ in range(slow)][-1:]
     x = stream.dma(copy(0, region(FIRST_IO), size), *waits)

@@ -1,7 +1,7 @@
-"""A small program with a known answer, and ten ways to get it wrong.
+"""A small program with a known result, and ten bugs for it.
 
-y0 = 3 * x0 + x1 in uint8, 4096 elements, by way of SRAM: x0 at 0, x1 at 0x1000, twice x0 at 0x2000, three times x0 at
-0x3000, the sum at 0x4000. Commands: 0 and 1 load, 2 to 4 add, 5 stores; 6 halts.
+y0 = 3 * x0 + x1 in uint8, 4096 elements, through SRAM: x0 at 0, x1 at 0x1000, twice x0 at 0x2000, three times x0 at
+0x3000, the sum at 0x4000. Commands 0 and 1 load, 2 to 4 add, 5 stores, 6 halts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DMA, VECTOR = Unit.DMA, Unit.VECTOR
 
 
 def stream() -> Stream:
-    """As it should be."""
+    """Return the correct stream."""
     made = Stream()
     first = made.dma(copy(0, X0, SIZE))
     second = made.dma(copy(0x1000, X1, SIZE), op=0)
@@ -36,13 +36,13 @@ def stream() -> Stream:
 
 
 def answer(x0: npt.NDArray[np.uint8], x1: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """What it should give."""
+    """Return the correct result."""
     return 3 * x0 + x1
 
 
 class Bug(NamedTuple):
-    """``plant`` changes the commands; ``script``: how one finds it; ``found``: what must then be seen, one after the
-    other: the planted command among it."""
+    """``plant`` changes the commands; ``script``: debugger commands that find it; ``found``: texts that must then be
+    shown, in this order, including the planted command."""
 
     plant: Callable[[list[Command]], None]
     script: str
@@ -60,7 +60,7 @@ def _change(number: int, **fields: Any) -> Callable[[list[Command]], None]:
 
 
 def _swap(commands: list[Command]) -> None:
-    """What multiplies by three comes before what it builds on."""
+    """Move the command that multiplies by three before the one whose result it needs."""
     twice, thrice = commands[2], commands[3]
     commands[2] = dataclasses.replace(thrice, waits=twice.waits)
     commands[3] = dataclasses.replace(twice, waits=thrice.waits)
@@ -127,11 +127,11 @@ BUGS: dict[str, Bug] = {
         ),
     ),
 }  # fmt: skip
-"""What is planted, by what is wrong."""
+"""The bugs by what is wrong."""
 
 
 def faulty() -> Program:
-    """A gather whose index, which is x0's first, lies outside of its axis unless it is 0."""
+    """Return a gather whose index is x0's first element, which is outside of its axis unless it is 0."""
     made = Stream()
     loaded = made.dma(copy(0, X0, SIZE))
     made.dma(gather(0x1000, 0x2000, 0, 1, 1), loaded)
@@ -139,7 +139,7 @@ def faulty() -> Program:
 
 
 def planted(bug: Bug | None) -> Program:
-    """The program with that bug in it; without one it is right."""
+    """Return the program with a bug; None: the correct program."""
     made = stream()
     if bug is not None:
         bug.plant(made.commands)

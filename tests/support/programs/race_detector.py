@@ -1,8 +1,7 @@
-"""A race detector for programs: which commands are ordered by waits, and which bytes each of them touches.
+"""A race detector for programs. It knows which commands are ordered by waits, and which bytes each one accesses.
 
-Order is that of vector clocks: a unit runs its own commands in order, and a wait orders everything that the awaited
-command itself is ordered after. Bytes are exact, element by element, where an operand is strided: tiles of one tensor
-interleave.
+The order is that of vector clocks: a unit runs its commands in order, and a wait includes everything that the awaited
+command waited for. Bytes are exact, element by element, for strided operands, because tiles of one tensor interleave.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Race:
-    """Two commands that touch one byte, one of them writing, in no order."""
+    """Two unordered commands that access the same byte, one of them writing it."""
 
     first: int
     second: int
@@ -37,7 +36,7 @@ class Race:
 
 
 class _Strided(Access):
-    """An access that remembers its elements."""
+    """An access that knows its elements."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
@@ -56,7 +55,7 @@ def _remember(address: int, dims: Iterable[int], strides: Iterable[int], itemsiz
 
 @contextmanager
 def exact_accesses() -> Iterator[None]:
-    """While this is active, ``Instruction.accesses`` gives accesses that know their elements."""
+    """In this context, ``Instruction.accesses`` returns accesses that know their elements."""
     with (
         mock.patch.object(dma, "span", _remember),
         mock.patch.object(matrix, "span", _remember),
@@ -68,7 +67,7 @@ def exact_accesses() -> Iterator[None]:
 
 
 def bytes_of(access: Access) -> Bytes:
-    """The byte offsets, within their memory, that an access touches, each once."""
+    """Return the byte offsets within the memory that an access touches, each once."""
     base = offset_of(access.address)
     if not isinstance(access, _Strided):
         return np.arange(base + access.low, base + access.high)
@@ -87,7 +86,7 @@ def bytes_of(access: Access) -> Bytes:
 
 
 class _Shadow:
-    """For each byte of one memory the last command that wrote it, and the last command of each unit that read it."""
+    """For each byte of one memory: the last command that wrote it, and the last command of each unit that read it."""
 
     def __init__(self, size: int, units: int) -> None:
         self.writer = np.full(size, -1, np.int64)
@@ -95,12 +94,12 @@ class _Shadow:
 
 
 def limits_of(program: Program, config: Config) -> Limits:
-    """What a device offers to a program."""
+    """Return the limits of a device for a program."""
     return offered(config, program.region_bytes)
 
 
 class Detector:
-    """Walks a program in stream order; ``races`` are the pairs that nothing orders."""
+    """Walks a program in stream order and collects unordered pairs in ``races``."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -109,12 +108,12 @@ class Detector:
         self._number = {key: index for index, key in enumerate(self._units)}
         self._clocks: dict[Key, list[npt.NDArray[np.int64]]] = {key: [] for key in self._units}
         self._commands: list[Command] = []
-        # Unit and 1-based count of each command. The last element stands for no command, whose index is -1.
+        # Unit and 1-based position of each command. The last element stands for no command, whose index is -1.
         self._unit, self._count = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self.races: list[Race] = []
 
     def run(self, commands: Sequence[Command]) -> list[Race]:
-        """Every race of the stream."""
+        """Return every race of the stream."""
         self._unit, self._count = np.zeros((2, len(commands) + 1), np.int64)
         with exact_accesses():
             for command in commands:
@@ -177,5 +176,5 @@ class Detector:
 
 
 def find_races(commands: Sequence[Command], limits: Limits) -> list[Race]:
-    """Every pair of commands that touch a byte, one of them writing it, and that no wait orders."""
+    """Return every pair of commands that access the same byte, one of them writing it, without a wait between them."""
     return Detector(limits).run(commands)

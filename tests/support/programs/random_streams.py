@@ -1,4 +1,4 @@
-"""Random streams of commands whose hazards are guarded by waits, so that only one result is right."""
+"""Random command streams whose hazards are guarded by waits, so that only one result is possible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TINY = load_config("tiny")
 
 @dataclasses.dataclass(frozen=True)
 class Slot:
-    """A block of bytes: of a core's SRAM, of the scratch region (core -1), or of the L2 (core -2)."""
+    """A block of bytes: in a core's SRAM, in the scratch region (core -1), or in the L2 (core -2)."""
 
     core: int
     number: int
@@ -40,7 +40,7 @@ class Action:
     channel: int
     slots: tuple[int, int, int]
     outside: tuple[int, int]
-    """Of target and source: 0 for the core's SRAM, 1 for scratch, 2 for the L2, or scratch where there is none."""
+    """For target and source: 0 for the core's SRAM, 1 for scratch, 2 for the L2, or scratch on a device without L2."""
     value: int
     size: int
 
@@ -74,7 +74,7 @@ CONFIGS = st.builds(
 
 
 def build(plan: list[Action], config: Config) -> Stream:
-    """The stream of a plan on a device: what a device lacks (a core, a channel) is folded onto what it has."""
+    """Return the stream of a plan. Cores and channels that the device lacks are mapped to those it has."""
     stream = Stream()
     writer: dict[Slot, Wait] = {}
     readers: dict[Slot, list[Wait]] = {}
@@ -84,7 +84,7 @@ def build(plan: list[Action], config: Config) -> Stream:
         there = {0: core, 1: SCRATCH_HOME, 2: L2_HOME if config.l2 else SCRATCH_HOME}
         target = Slot(there[action.outside[0]] if action.kind != "add" else core, first)
         sources = []
-        # From the other core, where there is a way to it; by a channel of either of them.
+        # From the other core if there is an exchange network, on a channel of either core.
         passes = config.exchange is not None and config.cores > 1 and not any(action.outside) and action.value & 1
         if action.kind == "copy" and passes:
             sources = [Slot(1 - core, second)]

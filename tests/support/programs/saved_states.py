@@ -1,4 +1,4 @@
-"""A device in the midst of a job, and its state with other values, which a restore must refuse."""
+"""A device in the middle of a job, and changed copies of its state that a restore must refuse."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TINY = load_config("tiny").with_(**QUICK_HOST)
 INPUTS = {name: np.arange(SIZE).astype(np.uint8) for name in ("x0", "x1")}
 Value = Any
 JOB: Path = ("queues", "jobs", 1)
-"""Where the job is in the state of the device."""
+"""Path of the job in the device state."""
 
 
 def running(at_ps: int) -> NpuDevice:
-    """A device in the midst of a job."""
+    """Return a device in the middle of a job."""
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
     driver.submit(driver.load(planted(None)), INPUTS)
@@ -36,12 +36,12 @@ def running(at_ps: int) -> NpuDevice:
 
 @functools.cache
 def checkpoint(at_ps: int) -> Checkpoint:
-    """The state in the midst of a job."""
+    """Return the state in the middle of a job."""
     return running(at_ps).checkpoint()
 
 
 def refusal(at_ps: int, *changes: tuple[Path, Value | Callable[[Value], Value]]) -> str:
-    """The error for a state that is changed at some paths."""
+    """Return the error for a state changed at some paths."""
     state = dict(checkpoint(at_ps).state)
     for path, value in changes:
         state = changed(state, path, value(at(state, path)) if callable(value) else value)
@@ -51,4 +51,4 @@ def refusal(at_ps: int, *changes: tuple[Path, Value | Callable[[Value], Value]])
 
 
 WRONG = (["x"], 1.5, "none of them", -(1 << 62))
-"""No value of a state may be one of these if it has another type, or is an integer."""
+"""Values that are invalid for any entry of another type, and for any integer."""

@@ -1,7 +1,7 @@
-"""Several jobs of one network, some of which park others, on a device whose clock the test owns.
+"""Several jobs of one network, some of which preempt others, on a device whose clock the test controls.
 
-``python -m tests.support.programs.stopped_jobs END_PS FILE...`` restores each checkpoint on a device of its own, lets
-it go on to a time, and prints what came of it as JSON: what a process says that has never seen the program.
+``python -m tests.support.programs.stopped_jobs END_PS FILE...`` restores each checkpoint on a new device, advances it
+to a time, and prints the result as JSON. It shows what a process that never saw the program reports.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tests.support.programs.streams import QUICK_HOST
 NETWORKS = {
     "demo": "tiny", "residual": "edge", "attention": "server", "classifier": "tiny", "lookups": "edge",
 }  # fmt: skip
-"""Networks, each on a device."""
+"""Networks, each with a device."""
 KNOBS: dict[str, dict[str, object]] = {
     "residual": {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True},
 }
-"""What some of the devices have besides."""
+"""Additional features of some devices."""
 AFTER_PS = 20 * 10**9
 """Longer than all jobs of a course take."""
 
 
 def prepared(name: str) -> tuple[Config, Program, dict[str, Any]]:
-    """Device, program and random inputs of one of NETWORKS."""
+    """Return device, program and random inputs of one of NETWORKS."""
     from npusim.cli.tensors import random_inputs
 
     config = load_config(NETWORKS[name]).with_(**QUICK_HOST, **KNOBS.get(name, {}))
@@ -50,7 +50,7 @@ def prepared(name: str) -> tuple[Config, Program, dict[str, Any]]:
 
 
 class Course:
-    """The device, with four jobs in it: the second and the third park who is there, the last one only times."""
+    """A device with four jobs: the second and third preempt the running one, the last one is timing-only."""
 
     def __init__(self, name: str) -> None:
         self.config, self.program, self.inputs = prepared(name)
@@ -64,7 +64,7 @@ class Course:
         return device.now_ps - before
 
     def begin(self) -> tuple[NpuDevice, dict[int, Timeline]]:
-        """A new device, all jobs submitted, and the dict to which their timelines will go."""
+        """Return a new device with all jobs submitted, and the dict that receives their timelines."""
         device = NpuDevice(self.config)
         timelines: dict[int, Timeline] = {}
         device.listener = timelines.__setitem__
@@ -81,13 +81,13 @@ class Course:
 
     @staticmethod
     def moments(begin_ps: int, timelines: dict[int, Timeline], count: int, seed: int) -> list[int]:
-        """So many random times while there is something to do, in a course that has been run."""
+        """Return ``count`` random times within a finished course while there was work."""
         end = max(each.started_ps + each.time_ps for each in timelines.values())
         return sorted(random.Random(seed).sample(range(begin_ps, end), count))
 
 
 def seen(device: NpuDevice, timelines: dict[int, Timeline]) -> dict[str, Any]:
-    """All that software and tools can see of a device and of jobs that have ended."""
+    """Return everything that software and tools can see of a device and of finished jobs."""
     digest = hashlib.sha256()
     for name, array in memories(device.machine.memory).items():
         runs = written(array)
@@ -112,7 +112,7 @@ def _job(timeline: Timeline) -> list[Any]:
 
 
 def continued(file: str, end_ps: int) -> dict[str, Any]:
-    """What comes of a device that goes on from a file."""
+    """Return the result of continuing a device from a file."""
     checkpoint = Checkpoint.read(file)
     device = NpuDevice(checkpoint.config())
     timelines: dict[int, Timeline] = {}

@@ -18,28 +18,28 @@ QUICK_HOST = {
     "host.mmio": "0 ns", "host.irq": "0 ns", "host.link_latency": "0 ns", "host.submit": "0 ns", "host.map": "0 ns",
     "host.link_bandwidth": "1000 TB/s",
 }  # fmt: skip
-"""A host that takes no time, as far as a description may say that: for jobs that have to come at given times."""
+"""A host that takes the shortest configurable time, for jobs that must arrive at given times."""
 ZERO4 = (0, 0, 0, 0)
 LINE = (0, 0, 0, 1)
 
 
 def copy(dst: int, src: int, size: int) -> Copy:
-    """A contiguous copy of bytes."""
+    """Return a contiguous copy of bytes."""
     return Copy(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0)
 
 
 def multicast(dst: int, src: int, size: int, cores: int) -> Multicast:
-    """A contiguous copy of bytes to the cores of a mask."""
+    """Return a contiguous copy of bytes to the cores of a mask."""
     return Multicast(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0, cores)
 
 
 def exchange(dst: int, src: int, size: int, source: int, cores: int) -> Exchange:
-    """A contiguous copy of bytes from one core's SRAM to that of the cores of a mask."""
+    """Return a contiguous copy of bytes from one core's SRAM to that of the cores of a mask."""
     return Exchange(dst, LINE, src, LINE, (1, 1, 1, size), 1, ZERO4, ZERO4, 0, source, cores)
 
 
 def expand(dst: int, src: int, nbytes: int, size: int, bits: int = 8) -> Expand:
-    """Weights of a stream of ``size`` bytes."""
+    """Return the expansion of a weight stream of ``size`` bytes."""
     return Expand(dst, src, nbytes, size, bits)
 
 
@@ -48,12 +48,12 @@ def fill(dst: int, size: int, value: int) -> Fill:
 
 
 def gather(dst: int, data: int, index: int, count: int, axis_size: int) -> Gather:
-    """Single bytes of ``data`` by int32 indices in SRAM."""
+    """Return a gather of single bytes of ``data`` by int32 indices in SRAM."""
     return Gather(dst, (0, 1, 1), data, (0, 1, 1), index, 4, DType.INT32, (1, count, 1), axis_size, 1)
 
 
 def add(dst: int, a: int, b: int, size: int) -> BinaryOp:
-    """uint8 addition, modulo 256."""
+    """Return a uint8 addition, modulo 256."""
     return BinaryOp(Binary.ADD, DType.UINT8, dst, LINE, a, LINE, b, LINE, (1, 1, 1, size))
 
 
@@ -62,7 +62,7 @@ def negate(dst: int, src: int, size: int) -> UnaryOp:
 
 
 class Stream:
-    """Commands in the order of their issue; ``put`` returns what others wait for."""
+    """Commands in the order of their issue; ``put`` returns what other commands wait for."""
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
@@ -80,12 +80,12 @@ class Stream:
         return self.put(Unit.VECTOR, instruction, *waits, core=core, op=op)
 
     def keep(self, sram_bytes: int) -> None:
-        """What was issued so far loads residents of so many bytes."""
+        """Declare that the commands so far load ``sram_bytes`` of resident weights."""
         size = sum(command.size for command in self.commands)
         self.commands.insert(0, Command(0, Unit.CONTROL, 0, (), Residents(size, sram_bytes)))
 
     def code(self) -> bytes:
-        """The stream, ended by a halt."""
+        """Return the stream, ended by a halt."""
         return encode([*self.commands, Command(0, Unit.CONTROL, 0, (), Halt())])
 
     def program(
@@ -96,7 +96,7 @@ class Stream:
         constants: bytes = b"",
         code: bytes | None = None,
     ) -> Program:
-        """A program whose inputs x0, x1.. and outputs y0, y1.. are uint8 vectors of the given sizes."""
+        """Return a program whose inputs x0, x1.. and outputs y0, y1.. are uint8 vectors of the given sizes."""
         sizes = [len(constants), scratch, *inputs, *outputs]
         first = FIRST_IO + len(inputs)
         return Program(
@@ -113,7 +113,7 @@ class Stream:
 
 
 def keeper(constants: bytes) -> Program:
-    """y0 = its constants, which stay in SRAM: one copy on channel 0 that fills it, one that reads it."""
+    """Return y0 = its constants, which stay in SRAM: one copy on channel 0 loads them, one reads them."""
     stream = Stream()
     loaded = stream.dma(copy(0, region(CONSTANTS), len(constants)), op=1)
     stream.keep(len(constants))
@@ -122,7 +122,7 @@ def keeper(constants: bytes) -> Program:
 
 
 def round_trip(size: int = 1000) -> Program:
-    """y0 = x0, through SRAM: two copies on channel 0."""
+    """Return y0 = x0 through SRAM: two copies on channel 0."""
     stream = Stream()
     loaded = stream.dma(copy(0, region(FIRST_IO), size))
     stream.dma(copy(region(FIRST_IO + 1), 0, size), loaded, op=1)

@@ -1,4 +1,4 @@
-"""A bench for jobs that come at given times, on the tiny device, and what its numbers make of them."""
+"""A bench for jobs that arrive at given times on the tiny device, and the resulting times."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ TINY = load_config("tiny").with_(**QUICK_HOST)
 LATENCY = 100 * NS
 CONTEXT_BYTES = TINY.sram.bytes + (TINY.matrix.accumulator_bytes if TINY.matrix else 0)
 SUBMIT_PS = 2
-"""Two bulk copies, of completion record and ring entry, on a host that is as fast as a description may say."""
+"""Time of two bulk copies, of completion record and ring entry, on the fastest configurable host."""
 MOVE = LATENCY + CONTEXT_BYTES * NS // 8
-"""One way of a context: the latency, then the bytes at 8 a ns (a channel's width; the DRAM's rate)."""
+"""Time to save or restore a context: the latency, then the bytes at 8 per ns (the channel's width and the DRAM's
+rate)."""
 
 
 def long_job(copies: int = 4, size: int = 4096) -> Program:
-    """Copies from scratch to SRAM, one after another on one channel: ``size`` bytes, each a known time."""
+    """Return sequential copies from scratch to SRAM on one channel: ``size`` bytes each, in a known time."""
     stream = Stream()
     for _ in range(copies):
         stream.dma(copy(0, region(1), size))
@@ -29,7 +30,7 @@ def long_job(copies: int = 4, size: int = 4096) -> Program:
 
 
 class Bench:
-    """A device on which jobs are submitted at given times, and the records of those that have ended."""
+    """A device to submit jobs to at given times, with the records of finished jobs."""
 
     def __init__(self, config: Config = TINY, preempt: bool = True) -> None:
         self.device = NpuDevice(config)
@@ -61,6 +62,6 @@ def moves(record: Timeline) -> list[Span]:
 
 
 def balanced(record: Timeline) -> bool:
-    """Whether the times of each unit add up to the job's."""
+    """Return whether the times of each unit add up to the job's time."""
     units = record.counters.units.values()
     return all(unit.busy_ps + unit.idle_ps + sum(unit.stalls.values()) == record.time_ps for unit in units)

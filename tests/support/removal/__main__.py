@@ -8,5 +8,5 @@ from hal.onnxifi.settings import BACKENDS_VARIABLE
 from tests.support.removal.sweep import main
 
 os.environ[BACKENDS_VARIABLE] = "tiny"
-logging.disable(logging.CRITICAL)  # faults that a run was over before, and what drivers say about the others
+logging.disable(logging.CRITICAL)  # late faults and the drivers' messages are expected
 sys.exit(main())

@@ -1,4 +1,4 @@
-"""Models through the NNAPI, ONNXIFI and both C libraries, and all doors by name."""
+"""Models through the NNAPI, ONNXIFI and both C libraries, and all interfaces ("doors") by name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SIZE = A.nbytes
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """Executors of facades give up as soon as those of plays."""
+    """Give the facades' executors the short time limit of plays."""
     defaults = Executor.__init__.__kwdefaults__
     assert defaults is not None
     before, defaults["timeout_ps"] = defaults["timeout_ps"], TIMEOUT_PS
@@ -78,7 +78,7 @@ def _number(offset: int) -> Operand:
 
 
 def _choice() -> Model:
-    """IF, by a comparison that the device makes, a + b, else a * b."""
+    """IF a comparison computed on the device holds, a + b, else a * b."""
     then, other = (
         Subgraph([tensor(IN, (8,)), tensor(IN, (8,)), scalar(0), tensor(OUT, (8,))],
                  [Operation(kind, (0, 1, 2), (3,))], (0, 1), (3,))
@@ -96,7 +96,7 @@ def _choice() -> Model:
 
 
 def _counted() -> Model:
-    """WHILE a count is below 3 it grows by 1, and y, which begins as a, by b."""
+    """WHILE a count is below 3, it grows by 1, and y, which starts as a, grows by b."""
     condition = Subgraph(
         [tensor(IN, (1,)), tensor(IN, (8,), 0), tensor(IN, (8,), 0), _number(8), tensor(OUT, (1,), 0, BOOL8)],
         [Operation(OperationType.LESS, (0, 3), (4,))], (0, 1, 2), (4,),
@@ -122,11 +122,11 @@ NNAPI: Mapping[str, tuple[Callable[[], Model], Any]] = {
     "choice": (_choice, A),
     "counted": (_counted, A),
 }
-"""Models of two inputs, of which the second one is tens, and the first one."""
+"""Models with two inputs (the second one is tens), and their first input."""
 
 
 def of_nnapi(name: str) -> Play:
-    """Every way to execute, and buffers of the driver."""
+    """Execute in every way, also with driver buffers."""
     play, (made, first) = Play(), NNAPI[name]
 
     def work() -> None:
@@ -145,7 +145,7 @@ def of_nnapi(name: str) -> Play:
 
 
 def _good(play: Play, *statuses: ErrorStatus) -> bool:
-    """Whether no status is an error; the first one that is, is written down."""
+    """Return whether no status is an error, and record the first error."""
     for status in statuses:
         if status is not NONE:
             play.errors.append(ErrorStatus(status).name)
@@ -164,7 +164,7 @@ def _execute(play: Play, device: Any, prepared: Any, first: Any) -> None:
         if _good(play, status):
             play.values[name] = frame.raw()[0]
     frames, callbacks = [Frame([first, B], [SIZE], [(8,)]) for _ in range(2)], []
-    for each in frames:  # at once
+    for each in frames:  # concurrently
         callbacks.append(ExecutionCallback())
         prepared.execute_1_3(each.request, 1, *FOREVER, callbacks[-1])
     for number, (each, callback) in enumerate(zip(frames, callbacks, strict=True)):
@@ -189,7 +189,7 @@ def _clear(frame: Frame) -> None:
 
 
 def _buffers(play: Play, device: Any, prepared: Any, frame: Frame) -> None:
-    """The first input and the output lie in buffers of the driver, which are filled and read by copies."""
+    """Put the first input and the output in driver buffers, filled and read by copies."""
     inside, out = (
         device.allocate(BufferDesc((8,)), [prepared], inputs, outputs)
         for inputs, outputs in (([BufferRole(0, 0)], []), ([], [BufferRole(0, 0)]))
@@ -222,7 +222,7 @@ def _c_door() -> CDoor:
 
 
 def of_onnxifi(name: str, door: Callable[[], Any]) -> Play:
-    """A graph that runs three times, two of them at once."""
+    """Run a graph three times, twice concurrently."""
     play = Play()
     with impatient():
         _run_graph(play, door(), name)
@@ -282,10 +282,10 @@ C_MODELS: Mapping[str, tuple[str, Any]] = {"ADD": ("ADD", A), "SUB": ("SUB", B),
 
 
 def of_c_nnapi(name: str) -> Play:
-    """Executions, a burst, and memory of the driver."""
+    """Make executions, a burst, and use driver memory."""
     play, api = Play(), _api()
     before, os.environ[c_devices.VARIABLE] = os.environ.get(c_devices.VARIABLE), "tiny"
-    others, c_devices._opened[:] = c_devices._opened[:], []  # the library opens them once for a process
+    others, c_devices._opened[:] = c_devices._opened[:], []  # the library opens the devices once per process
     kind, first = C_MODELS[name]
     made = list[tuple[str, int]]()
 

@@ -1,4 +1,4 @@
-"""Runs of small models, as a list of steps each of which gives a value or an error."""
+"""Runs of small models as lists of steps, each of which gives a value or an error."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from npusim.runtime import Executor, Request
 
 CONFIG = load_config("tiny")
 TIMEOUT_PS = 200 * 10**9
-"""Simulated time in which a run must end: more than a run takes, and little to wait for one that never will."""
+"""Simulated time limit of a run: longer than any run takes, and short enough to wait for one that never ends."""
 PATIENCE_S = 60.0
 WRITTEN = bytes(range(1, 9))
 FLOAT, INT32 = TensorProto.FLOAT, TensorProto.INT32
 
 
 class Play:
-    """What the steps of a run have given, by their names: values to be compared; and errors, by name."""
+    """The results of a run's steps by name: values to compare, and errors."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.errors: list[str] = []
 
     def step(self, name: str, work: Callable[[], Any]) -> bool:
-        """Take a step; whether it gave a value. Errors of npusim are answers, others go on."""
+        """Execute a step. Returns whether it gave a value. Errors of npusim are recorded, others are raised."""
         try:
             self.values[name] = _plain(work())
         except NpusimError as error:
@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether a step has given what it gives undisturbed."""
+    """Return whether a step gave its undisturbed result."""
     if isinstance(wanted, Mapping):
         return (
             isinstance(found, Mapping)
@@ -94,7 +94,7 @@ def _softmax() -> tuple[onnx.ModelProto, dict[str, Any]]:
 
 
 def _ends() -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """Outputs that are all zeros and all ones, as what is read from a device that is gone."""
+    """Outputs of all zeros and all ones, like data read from a device that is gone."""
     nodes = [
         helper.make_node("Mul", ["x", "zero"], ["zeros"]),
         helper.make_node("Sub", ["zeros", "one"], ["ones"]),
@@ -115,7 +115,7 @@ def _convolution() -> tuple[onnx.ModelProto, dict[str, Any]]:
 
 
 def _classes() -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """Two outputs, of which one is integers of 64 bits."""
+    """Two outputs, one of them 64-bit integers."""
     nodes = [
         helper.make_node("Gemm", ["x", "w"], ["y"]),
         helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
@@ -125,7 +125,7 @@ def _classes() -> tuple[onnx.ModelProto, dict[str, Any]]:
 
 
 def _grows() -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """A cache that grows by a row with each run, and a product with all of it."""
+    """A cache that grows by a row per run, and a product with all of it."""
     nodes = [
         helper.make_node("Concat", ["cache", "x"], ["more"], axis=1),
         helper.make_node("Transpose", ["more"], ["t"], perm=[0, 2, 1]),
@@ -147,13 +147,13 @@ ROWS = 3
 
 @functools.cache
 def model(name: str) -> tuple[onnx.ModelProto, dict[str, Any]]:
-    """A model and its inputs."""
+    """Return a model and its inputs."""
     return MODELS[name]()
 
 
 @functools.cache
 def program(name: str, rows: int = 0) -> Program:
-    """Compiled once for all runs; with ``rows`` of its cache, which has room for more."""
+    """Compile once for all runs; with ``rows`` in its cache, which has room for more."""
     session, (source, inputs) = npusim.Session(CONFIG, cache_dir=False), model(name)
     if not rows:
         return session.compile(source)
@@ -164,13 +164,13 @@ def program(name: str, rows: int = 0) -> Program:
 
 
 def _alone(made: Program) -> Binding:
-    """An output that lies where no input does."""
+    """Return an output that does not share memory with an input."""
     inputs = {item.region for item in made.inputs}
     return next(item for item in reversed(made.outputs) if item.region not in inputs)
 
 
 def of_driver(name: str, *, preempt: bool) -> Play:
-    """Load, run, run into a buffer and read it, run again; with preemption beside a job of a lower class."""
+    """Load, run, run with a buffer and read it, and run again; with ``preempt`` beside a job of lower priority."""
     play, made = Play(), program(name)
     inputs = {item.name: model(name)[1][item.name] for item in made.inputs}
     device = NpuDevice(CONFIG)
@@ -203,7 +203,7 @@ def of_driver(name: str, *, preempt: bool) -> Play:
 
 
 def of_session(name: str) -> Play:
-    """Run twice; a model that grows with its cache on the device, which is read at the end."""
+    """Run twice. A model that grows keeps its cache on the device; the cache is read at the end."""
     play, inputs = Play(), model(name)[1]
 
     def work() -> None:
@@ -214,7 +214,7 @@ def of_session(name: str) -> Play:
             for each in ("first", "second"):
                 play.step(each, lambda: session.run(program(name), inputs).outputs)
         finally:
-            with contextlib.suppress(UsageError):  # a fault that has not happened
+            with contextlib.suppress(UsageError):  # the fault has not happened
                 session.close()
 
     play.step("all", work)
@@ -230,7 +230,7 @@ def _grow(play: Play, session: npusim.Session) -> None:
                 f"{rows} rows", functools.partial(_outputs, session, program("grows", rows), inputs["x"], state)
             ):
                 break
-        # Of a run that fails the state is what it was.
+        # A failed run must leave the state unchanged.
         play.step(f"cache of {state.shapes['cache'][1]} rows", lambda: state.read("cache"))
 
 
@@ -239,7 +239,7 @@ def _outputs(session: npusim.Session, made: Program, x: Any, state: Any) -> Any:
 
 
 def of_executor(name: str) -> Play:
-    """Two jobs at once, of which the later one preempts; a buffer that is written, computed, and read."""
+    """Run two concurrent jobs, of which the later one preempts; write, compute and read a buffer."""
     play, made, inputs = Play(), program(name), model(name)[1]
     arrays = {item.name: inputs[item.name] for item in made.inputs}
 

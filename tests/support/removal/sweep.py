@@ -1,10 +1,10 @@
 # ruff: noqa: T201 a program
-"""The sweep: when things happen in a run, a fault at each of these moments, and what came of the run.
+"""The sweep: find when events happen in a run, inject a fault at each of these moments, and judge the outcome.
 
 Moments are the times of all events of the undisturbed run, and a picosecond before and after each. At a moment the
-device is unplugged, for good or for a while; it hangs, and while it is reset by the driver that reset is late, never
-ends, or the device is unplugged; or its clock is throttled. Each step of the run must give what it gives undisturbed,
-or an error: with a throttled clock, no error.
+device is unplugged, permanently or for a while; or it hangs, and during the driver's reset the reset is late, never
+ends, or the device is unplugged; or its clock is throttled. Each step of the run must give its undisturbed result or an
+error; with a throttled clock no error is allowed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from tests.support.removal import doors, plays
 from tests.support.removal.plays import Play, same
 
 AWAY_PS = (1, 250_000, 20_000_000, 2_000_000_000)
-"""How long a device is away that comes back."""
+"""How long a device is unplugged before it returns."""
 LATE_PS = 3_000_000_000
-"""How late a reset comes back."""
+"""How late a reset ends."""
 IN_RESET_PS = (0, 100_000, 500_000, 1_000_000, 2_000_000, LATE_PS - 1, LATE_PS, LATE_PS + 1, LATE_PS + 1_000_000)
-"""How long after the reset of a device that hangs it is unplugged."""
+"""How long after the reset of a hanging device it is unplugged."""
 HANG_S = 60
-"""Seconds that no run takes."""
+"""Wall time in seconds that no run takes."""
 SHOWN, LINE = 20, 300
-"""Lines of the report about what was bad, and letters of each."""
+"""Lines of the report about bad outcomes, and their length."""
 
 
 class Clock(Watcher):
-    """Writes down when anything happens."""
+    """Records the times of all events."""
 
     steps: ClassVar[bool] = True
 
@@ -100,7 +100,7 @@ class Clock(Watcher):
 
 @contextlib.contextmanager
 def first_device(told: Callable[[NpuDevice], object], adversary: int | None) -> Iterator[None]:
-    """The first device that is switched on meanwhile is told of: others are those on which times are tried."""
+    """Report the first device that is switched on in this context; later ones are those on which times are tried."""
     devices: list[NpuDevice] = []
 
     def is_on(device: NpuDevice) -> None:
@@ -170,7 +170,7 @@ HARMLESS = frozenset({"throttle"})
 
 @dataclass(frozen=True)
 class Course:
-    """A way to run a model: through a door, with an adversary's seed or none."""
+    """A way to run a model: an interface, and the seed of an adversary or none."""
 
     door: str
     model: str
@@ -183,7 +183,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Moment:
-    """A fault of a kind, in a course, at a time; ``number`` chooses among faults of that kind."""
+    """A fault in a course at a time; ``number`` selects a variant of the fault kind."""
 
     course: Course
     kind: str
@@ -196,7 +196,7 @@ class Moment:
 
 @dataclass
 class Tally:
-    """What came of moments: by door, kind and outcome, and the bad ones."""
+    """Outcomes of moments by interface, kind and outcome, and the bad ones."""
 
     counts: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
@@ -218,11 +218,11 @@ class Tally:
 
 
 BAD = ("WRONG", "FAILED", "HANGS")
-"""A value that is not right; an error when there should be none, or one that is not npusim's; no end."""
+"""A wrong value; an error where none is allowed or that is not npusim's; no end."""
 
 
 def courses(names: Iterable[str], adversaries: Sequence[int | None]) -> Iterator[Course]:
-    """All runs through these doors."""
+    """Yield all runs through these interfaces."""
     for name in names:
         for model, play in doors.DOORS[name].items():
             for adversary in adversaries:
@@ -230,7 +230,7 @@ def courses(names: Iterable[str], adversaries: Sequence[int | None]) -> Iterator
 
 
 class Undisturbed:
-    """What a course gives when nothing happens, and when something can happen."""
+    """The results of a course without faults, and the times of its events."""
 
     def __init__(self, course: Course) -> None:
         clocks: list[Clock] = []
@@ -242,8 +242,8 @@ class Undisturbed:
 
 
 def moments(known: dict[Course, Undisturbed], kinds: Sequence[str], most: int) -> Iterator[Moment]:
-    """As many as are asked for, the same number for each door, spread evenly over all that it has; each time with
-    another variety of the fault."""
+    """Yield up to ``most`` moments, the same number for each interface, spread evenly over its events, with changing
+    variants of the fault."""
     doors_ = dict.fromkeys(course.door for course in known)
     for door in doors_:
         runs = [each for each in itertools.product(known, kinds) if each[0].door == door]
@@ -257,7 +257,7 @@ def moments(known: dict[Course, Undisturbed], kinds: Sequence[str], most: int) -
 
 
 def outcome_of(moment: Moment, wanted: Play) -> tuple[str, str]:
-    """What came of it, and why that is bad."""
+    """Return the outcome, and why it is bad."""
     script = KINDS[moment.kind](moment.at_ps, moment.number)
     try:
         with first_device(lambda device: device.faults.add(script), moment.course.adversary):
@@ -275,7 +275,7 @@ def outcome_of(moment: Moment, wanted: Play) -> tuple[str, str]:
 
 
 class _HangsError(BaseException):
-    """Nobody catches this on its way."""
+    """Not caught by any handler on its way."""
 
 
 def _hangs(*_: object) -> None:
@@ -284,7 +284,7 @@ def _hangs(*_: object) -> None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[None]:
-    """A run in this block has an end: by a signal, or that of the process where a library does not return for one."""
+    """End a hanging run in this block by a signal, or end the process if a library does not return for one."""
     before = signal.signal(signal.SIGALRM, _hangs)
     signal.alarm(HANG_S)
     faulthandler.dump_traceback_later(2 * HANG_S, exit=True, file=sys.__stderr__)
@@ -311,7 +311,7 @@ def sweep(
 
 
 def _only(text: str) -> Tally:
-    """The one moment that a line of a report names."""
+    """Play the moment named by a line of a report."""
     door, model, adversary, kind, at_ps, number = text.split("/")
     course = Course(door, model, None if adversary == "-" else int(adversary), doors.DOORS[door][model])
     tally, moment = Tally(), Moment(course, kind, int(at_ps), int(number))
@@ -321,7 +321,7 @@ def _only(text: str) -> Tally:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Entry point of the command line."""
     parser = argparse.ArgumentParser("python -m tests.support.removal", description=plays.__doc__)
     parser.add_argument("--moments", type=int, default=100_000, help="how many, spread evenly over all there are")
     parser.add_argument("--door", action="append", choices=list(doors.DOORS), help="only this one; may be repeated")
