@@ -81,6 +81,13 @@ def _find(source: str, beside: Path | None) -> tuple[str, Path]:
     return str(path), path
 
 
+def description_file(label: str) -> Path:
+    """The file that a label of :func:`read_description` names."""
+    path = Path(label)
+    shipped = config_folder() / path.name
+    return shipped if label == f"configs/{path.name}" and shipped.is_file() else path
+
+
 def _is_path(source: str) -> bool:
     return source.endswith(".toml") or os.sep in source or "/" in source
 

@@ -44,21 +44,21 @@ class DataRow:
         self._where = f"{path}: line {line}"
         self._cells = cells
 
-    def text(self, column: str) -> str:
-        """A cell as it stands."""
+    def text(self, column: str, default: str | None = None) -> str:
+        """A cell without the spaces around it; ``default`` for an empty cell or a missing column."""
         value = self._cells.get(column)
-        if value is None:
+        if value is None and default is None:
             raise InputError(f"{self._where}: has no column {column!r}, only {', '.join(self._cells)}")
-        return value.strip()
+        return (value or "").strip() or default or ""
 
     def integer(self, column: str, least: int = 0) -> int:
         """A cell that holds a whole number, not below ``least``."""
         try:
             value = int(self.text(column))
         except ValueError:
-            raise self._bad(column, "a whole number") from None
+            raise self.refused(column, "a whole number") from None
         if value < least:
-            raise self._bad(column, f"a whole number >= {least}")
+            raise self.refused(column, f"a whole number >= {least}")
         return value
 
     def size(self, column: str) -> int:
@@ -70,30 +70,31 @@ class DataRow:
         try:
             value = float(self.text(column))
         except ValueError:
-            raise self._bad(column, "a number") from None
+            raise self.refused(column, "a number") from None
         if not math.isfinite(value):
-            raise self._bad(column, "a finite number")
+            raise self.refused(column, "a finite number")
         return value
 
-    def shape(self, column: str) -> list[int]:
+    def shape(self, column: str, default: str | None = None) -> list[int]:
         """A cell such as ``128x64``."""
         try:
-            extents = [int(extent) for extent in self.text(column).split("x")]
+            extents = [int(extent) for extent in self.text(column, default).split("x")]
         except ValueError:
             extents = [0]
         if min(extents) < 1:
-            raise self._bad(column, "extents >= 1 such as 128x64")
+            raise self.refused(column, "extents >= 1 such as 128x64")
         return extents
 
-    def one_of(self, column: str, allowed: Mapping[str, V]) -> V:
+    def one_of(self, column: str, allowed: Mapping[str, V], default: str | None = None) -> V:
         """The value of the cell's text in ``allowed``."""
         try:
-            return allowed[self.text(column)]
+            return allowed[self.text(column, default)]
         except KeyError:
-            raise self._bad(column, f"one of {', '.join(allowed)}") from None
+            raise self.refused(column, f"one of {', '.join(allowed)}") from None
 
-    def _bad(self, column: str, wanted: str) -> InputError:
-        return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column)!r}")
+    def refused(self, column: str, wanted: str) -> InputError:
+        """The error that says what a cell must be."""
+        return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column, '')!r}")
 
 
 _changes: dict[str, dict[str, Any]] = {}
@@ -141,10 +142,10 @@ class DataSet:
         return self.file or f"{self.name}.csv"
 
 
-def read(path: Path) -> list[DataRow]:
+def read(path: Path, kind: FileKind = TRUTH) -> list[DataRow]:
     """The lines of a CSV file with a header; raises InputError for one that is empty or not text."""
     try:
-        lines = io.StringIO(TRUTH.text(path), newline="")
+        lines = io.StringIO(kind.text(path), newline="")
         rows = [
             DataRow(path, number, {name: cell or "" for name, cell in cells.items() if name is not None})
             for number, cells in enumerate(csv.DictReader(lines), start=2)

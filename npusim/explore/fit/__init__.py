@@ -1,0 +1,1 @@
+"""Fits numbers of a device description to measured times of layers and networks."""
