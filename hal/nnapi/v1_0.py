@@ -84,7 +84,7 @@ def request_to_1_3(request: Any) -> types.Request:
 
 
 def subgraph_to_1_3(model: object) -> types.Subgraph:
-    """The one subgraph of a model of HAL 1.0 to 1.2."""
+    """Return the only subgraph of a model of HAL 1.0 to 1.2."""
     given = _operands(model)
     operands = [types.Operand(*_FIELDS(each)) for each in given]
     for operand, each in zip(operands, given, strict=True):

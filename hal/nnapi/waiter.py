@@ -22,7 +22,7 @@ _log = logging.getLogger("hal.nnapi")
 
 
 class Pending:
-    """A wait under way."""
+    """An active wait."""
 
     def __init__(self, waiter: _Waiter, descriptors: Sequence[int], then: Then, end_s: float | None) -> None:
         self._waiter = waiter
@@ -31,19 +31,20 @@ class Pending:
         self.end_s = end_s
         try:
             for descriptor in descriptors:
-                # Of our own: the client may close its while we wait, and epoll takes a descriptor only once.
+                # Duplicated: the client may close its own while we wait, and epoll accepts a descriptor only once.
                 self.descriptors.add(os.dup(descriptor))
         except OSError:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give the descriptors up."""
+        """Close the descriptors."""
         while self.descriptors:
             os.close(self.descriptors.pop())
 
     def cancel(self) -> bool:
-        """Forget the wait: ``then`` will not be called. False if it was, or is being, called."""
+        """Cancel the wait, so that ``then`` is not called. Returns False if it was already called or is being
+        called."""
         return self._waiter.remove(self)
 
 
@@ -51,13 +52,14 @@ def wait_all(handles: Sequence[Handle], then: Then, timeout_s: float | None = No
     """Call ``then`` exactly once when all fences are signalled (SIGNALED), one is in error (ERROR), or the time is up
     (ACTIVE).
 
-    ``then`` is called without locks: from the waiting thread, or at once, in which case None is returned. It must be
-    short. Null handles and descriptors that are no fences fail with StatusError (INVALID_ARGUMENT) at once, uncalled;
-    without descriptors or threads to wait with there is an OSError or a RuntimeError.
+    ``then`` is called without locks, either from the waiting thread or immediately; in the latter case None is
+    returned. It must be short. Null handles and descriptors that are not fences fail immediately with StatusError
+    (INVALID_ARGUMENT), without a call. If no descriptors or threads are available, an OSError or RuntimeError is
+    raised.
     """
     descriptors = [check(handle) for handle in handles]
     states = [status(descriptor) for descriptor in descriptors]
-    # One error decides, independent of the others.
+    # one error decides, whatever the others are
     if FenceStatus.ERROR in states:
         _call(then, FenceStatus.ERROR)
         return None
@@ -76,7 +78,7 @@ def wait_all(handles: Sequence[Handle], then: Then, timeout_s: float | None = No
 
 
 def merge(handles: Sequence[Handle]) -> Fence:
-    """A fence that is signalled when all of these are, and in error as soon as one of them is."""
+    """Return a fence that is signalled when all of these are, and in error as soon as one of them is."""
     fence = Fence()
 
     def settle(state: FenceStatus) -> None:
@@ -120,7 +122,7 @@ class _Waiter:
             if not pending.descriptors:
                 return False
             self._drop(pending)
-            # The thread may be asleep until this wait's end, and should end itself now if it was the last.
+            # The thread may sleep until the end of this wait; it should end now if this was the last one.
             os.eventfd_write(self._wake, 1)
             return True
 
@@ -138,8 +140,8 @@ class _Waiter:
         while True:
             with self._lock:
                 settled = self._expire()
-                if not self._pending:  # decided under the lock that add takes: no wait falls between two threads
-                    self._epoll = None  # the next one to wait starts a new thread
+                if not self._pending:  # decided under the lock that add takes, so no wait falls between two threads
+                    self._epoll = None  # the next wait starts a new thread
                 timeout = self._timeout()
                 ended = self._epoll is None
             _call_all(settled)
@@ -147,7 +149,7 @@ class _Waiter:
                 epoll.close()
                 os.close(wake)
                 return
-            # Callbacks may have taken their time, or begun new waits: after them the timeout is worked out again.
+            # Callbacks may have taken time or started new waits, so the timeout is computed again.
             ready = [descriptor for descriptor, _ in epoll.poll(0 if settled else timeout)]
             with self._lock:
                 settled = self._settle(ready, wake)
@@ -171,7 +173,7 @@ class _Waiter:
                 os.eventfd_read(wake)
                 continue
             pending = self._pending.get(descriptor)
-            if pending is None:  # cancelled since
+            if pending is None:  # cancelled meanwhile
                 continue
             try:
                 state = status(descriptor)
@@ -192,7 +194,7 @@ class _Waiter:
 
     def _close(self, pending: Pending, descriptor: int) -> None:
         assert self._epoll is not None
-        # Closing alone would not end the watch: epoll watches the open file, which the client's descriptors keep alive.
+        # Closing alone would not end the watch: epoll watches the open file, which the client's descriptors keep open.
         self._epoll.unregister(descriptor)
         del self._pending[descriptor]
         pending.descriptors.discard(descriptor)

@@ -1,6 +1,6 @@
-"""The 15 functions for Python, over the C core that the libraries have, too (hal/abi/onnxifi_*.c).
+"""The 15 functions for Python, based on the C core of the libraries (hal/abi/onnxifi_*.c).
 
-Handles are ints, 0 is NULL; out=False stands for a NULL where the result would be stored.
+Handles are ints and 0 is NULL; out=False passes NULL for the result.
 """
 
 import atexit
@@ -75,7 +75,7 @@ ctypedef int32_t (*OfOneHandle)(void *) noexcept nogil
 
 
 cdef ask(OfOneHandle function, number):
-    """The status of a function that takes a handle and nothing else."""
+    """Call a function whose only parameter is a handle, and return its status."""
     cdef void *handle = handle_of(number)
     cdef int32_t status
     with nogil:
@@ -124,7 +124,7 @@ def onnxGetBackendInfo(backendID, int32_t infoType, size=None, bint out=True):
 
 
 def onnxGetBackendCompatibility(backendID, model, size=None):
-    """status; model None is NULL, size goes before the model's length."""
+    """status; model None is NULL, size replaces the model's length."""
     cdef void *handle = handle_of(backendID)
     cdef const void *start = NULL
     cdef size_t length = 0
@@ -139,7 +139,7 @@ def onnxGetBackendCompatibility(backendID, model, size=None):
 
 
 cdef size_t length_of(wanted, size_t given) except? 0:
-    """What the caller says, unless that reaches beyond the bytes there are."""
+    """Return the size that the caller wants. Raises ValueError if it exceeds the given bytes."""
     if wanted is None:
         return given
     if given and wanted > given:
@@ -148,7 +148,7 @@ cdef size_t length_of(wanted, size_t given) except? 0:
 
 
 def onnxInitBackend(backendID, auxPropertiesList=None, bint out=True):
-    """(status, backend); the list includes the 0 that ends it."""
+    """(status, backend); the list includes the final 0."""
     cdef void *handle = handle_of(backendID)
     cdef void *backend = NULL
     cdef Numbers properties = Numbers(auxPropertiesList)
@@ -188,9 +188,9 @@ def onnxGetEventState(event, bint out=True):
 
 
 def onnxWaitEvent(event):
-    """status: of the run that signalled the event. Other threads of Python go on meanwhile.
+    """status of the run that signalled the event. Other Python threads run meanwhile.
 
-    A signal's handler, such as that of the keyboard's interrupt, runs within WAIT_MS, and what it raises ends the wait.
+    Signal handlers, such as that of KeyboardInterrupt, run within WAIT_MS. An exception from one ends the wait.
     """
     cdef void *handle = handle_of(event)
     cdef void *kept
@@ -228,7 +228,7 @@ def onnxInitGraph(
     uint32_t maxSeqLength=0,
     deferredWeightReader=0,
 ):
-    """(status, graph); size and count go before the lengths of model and weights."""
+    """(status, graph); size and count replace the lengths of model and weights."""
     cdef void *handle = handle_of(backend)
     cdef void *reader = handle_of(deferredWeightReader)
     cdef void *graph = NULL
@@ -257,7 +257,7 @@ def onnxInitGraph(
 
 
 def onnxSetGraphIO(graph, inputs, outputs, inputsCount=None, outputsCount=None):
-    """status; the counts go before the lengths of the lists."""
+    """status; the counts replace the lengths of the lists."""
     cdef void *handle = handle_of(graph)
     cdef Tensors ins = Tensors(inputs, inputsCount)
     cdef Tensors outs = Tensors(outputs, outputsCount)
@@ -268,7 +268,7 @@ def onnxSetGraphIO(graph, inputs, outputs, inputsCount=None, outputsCount=None):
 
 
 def onnxRunGraph(graph, inputFence, outputFence):
-    """status; stores the event of the run's end in outputFence.event."""
+    """status; stores the event that signals the end of the run in outputFence.event."""
     cdef void *handle = handle_of(graph)
     cdef onnxMemoryFenceV1 before, after
     cdef int32_t status
@@ -285,7 +285,7 @@ def onnxRunGraph(graph, inputFence, outputFence):
 
 
 def onnxReleaseGraph(graph):
-    """status, when the last run of the graph has ended."""
+    """status; waits for the graph's last run."""
     return ask(c_ReleaseGraph, graph)
 
 
@@ -300,7 +300,7 @@ def run_timing(event):
 
 
 def inject(str function, int status, uint32_t times=1) -> None:
-    """The next `times` right calls of a function of this module end with status; "run" is the run itself; 0: none.
+    """Let the next `times` valid calls of a function end with status; "run" stands for the run itself; 0: none.
 
     Raises ValueError for an unknown function, and for a status that it never returns.
     """

@@ -85,7 +85,7 @@ cdef class Numbers:
 
 @cython.auto_pickle(False)
 cdef class Tensors:
-    """Descriptors for C, made of objects with the fields of onnxTensorDescriptorV1; None is NULL."""
+    """Descriptors for C, from objects with the fields of onnxTensorDescriptorV1; None is NULL."""
 
     def __cinit__(self, descriptors, count):
         cdef uint32_t i

@@ -1,6 +1,6 @@
-"""The engine's table of functions, which the C libraries import, and what the engine tells them of its own accord.
+"""The engine's table of functions, which the C libraries import, and the engine's notifications to them.
 
-Nothing here decides anything: each function turns C into Python, calls the engine, and an exception into a status.
+Each function only converts C arguments to Python, calls the engine, and converts an exception to a status.
 """
 
 import os
@@ -34,8 +34,8 @@ from .status import OnnxifiError, Status
 
 cdef extern from *:
     """
-    /* Python's state of the dispatcher's thread, which never ends, is kept between runs: to make it costs more than the
-     * whole of the C core. A state that nobody releases stays until the interpreter ends. */
+    /* Keep Python's thread state of the dispatcher's thread, which never ends, between runs: creating it takes longer
+     * than everything else in the C core. A state that is not released stays until the interpreter ends. */
     static _Thread_local int npu_thread_state_kept;
     static void npu_keep_thread_state(void) {
         if (!npu_thread_state_kept) {
@@ -57,21 +57,21 @@ DEBUG = bool(os.environ.get("NPUSIM_DEBUG"))
 
 cdef const npu_onnxifi_core *cores[MOST_CORES]
 cdef int cores_count = 0
-cdef set gone = set()  # numbers of the devices that are not plugged
+cdef set gone = set()  # numbers of unplugged devices
 
 
 cdef int32_t failed(object error) noexcept:
-    """The status for an exception; with NPUSIM_DEBUG its traceback on standard error."""
+    """Return the status for an exception; with NPUSIM_DEBUG, print its traceback."""
     try:
         if DEBUG:
             sys.stderr.write(printable("".join(traceback.format_exception(error))))
         return engine.status_of(error)
-    except BaseException:  # noqa: BLE001 a C caller has to get something
+    except BaseException:  # noqa: BLE001 a C caller needs a status
         return <int32_t>0x406
 
 
 cdef void *keep(object made):
-    """A reference for C, given back by drop()."""
+    """Return a reference for C, released by drop()."""
     Py_INCREF(made)
     return <void *>made
 
@@ -170,14 +170,14 @@ cdef int32_t engine_set_io(
 
 @cython.auto_pickle(False)
 cdef class Run:
-    """A run under way: the engine gives it back to complete() when it is over."""
+    """An active run. The engine passes it to complete() at its end."""
 
     cdef const npu_onnxifi_core *core
     cdef void *job
 
     def __dealloc__(self):
         cdef npu_outcome outcome
-        if self.job != NULL:  # whoever had it has forgotten it; somebody may be waiting
+        if self.job != NULL:  # the engine lost it, but a client may be waiting
             outcome.status = 0x406
             outcome.message = "the run was abandoned"
             outcome.timing = NULL
@@ -202,7 +202,7 @@ cdef int32_t engine_start(
 
 
 cdef void engine_drop(void *kept) noexcept with gil:
-    """For what has no more to do: a binding, and a backend, whose device is off when nobody holds its executor."""
+    """Release a binding or a backend. A device is powered off when nothing holds its executor any more."""
     drop(kept)
 
 
@@ -235,14 +235,14 @@ cdef void tell_cores(uint32_t device, bint plugged):
 
 
 def _unplugged(device: int) -> None:
-    """The engine has noticed that a device is gone."""
+    """Called by the engine when a device is gone."""
     tell_cores(device, False)
 
 
 def complete(Run run not None, int status, timing=None, trace=None, message: str = "") -> None:
-    """A run is over. ``timing``: (cycles, run_ps, queued_ps, host_ps, total_ps); ``trace``: (name, start_ps, end_ps).
+    """Report the end of a run; only the first call for a run counts.
 
-    Only the first call for a run counts.
+    ``timing``: (cycles, run_ps, queued_ps, host_ps, total_ps); ``trace``: list of (name, start_ps, end_ps).
     """
     cdef npu_outcome outcome
     cdef npu_timing times
@@ -298,12 +298,12 @@ engine.connect(complete, _unplugged)
 
 
 def unplug(device: int) -> None:
-    """Take a device away, in every library of this process."""
-    tell_cores(device, False)  # first: no new run begins
+    """Remove a device from every library of this process."""
+    tell_cores(device, False)  # first, so that no new run begins
     engine.unplug(device)
 
 
 def plug(device: int) -> None:
-    """Put it back. Objects made before it went stay unavailable."""
+    """Insert it again. Older objects stay unavailable."""
     engine.plug(device)
     tell_cores(device, True)

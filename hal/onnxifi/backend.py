@@ -68,9 +68,9 @@ def _set_log_level(level: LogLevel) -> None:
 
 
 def graph_priority(properties: Sequence[int]) -> Priority:
-    """The class of a graph's runs from its property list (ids and values, without the final 0).
+    """Return the priority of a graph's runs from its property list (ids and values, without the final 0).
 
-    AOT is taken as an id without a value, as clients pass it: graphs are compiled ahead of time anyway.
+    AOT is accepted as an id without a value, as clients pass it; graphs are compiled ahead of time anyway.
     """
     priority = Priority.MEDIUM
     items = iter(properties)

@@ -49,7 +49,7 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
     shapes = tuple((name, ins[name].shape or ()) for name, value in sorted(graph.inputs.items()) if not value.is_static)
     program = graph.program(Form(shapes, quantized_in, quantized_out))
     results = {binding.name: outs[name] for binding, name in zip(program.outputs, graph.outputs, strict=True)}
-    for made in program.outputs:  # of the shapes that those of the inputs lead to
+    for made in program.outputs:  # of the shapes that follow from those of the inputs
         shape = results[made.name].shape
         if shape != made.shape:
             message = f"{made.name!r} is {list(made.shape)} for these inputs, {shape} here"
@@ -59,13 +59,13 @@ def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descrip
 
 
 def _compare(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> QuantizationTable:
-    """Hold descriptors against the model; the quantisations among them, by name."""
+    """Check descriptors against the model. Returns the quantised ones by name."""
     pairs = [(name, check_against(descriptor, wanted[name])) for name, descriptor in found.items()]
     return tuple(sorted(((name, item) for name, item in pairs if item is not None), key=lambda pair: pair[0]))
 
 
 def _check_symbols(found: Mapping[str, Descriptor], wanted: Mapping[str, Declared]) -> None:
-    """A symbol has the same size at all its occurrences in the inputs."""
+    """Check that a symbol has the same size at all its occurrences in the inputs."""
     sizes: dict[str, int] = {}
     for name, descriptor in found.items():
         for dim, size in zip(wanted[name].dims or (), descriptor.shape or (), strict=False):

@@ -1,4 +1,4 @@
-"""Which of the UNSUPPORTED statuses a refusal of the frontend or the compiler is."""
+"""The UNSUPPORTED status for each reason of the frontend or the compiler to refuse a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from .status import Status
 
 Reason = tuple[str, str, str]
-"""(node, operator, reason), as UnsupportedError has them."""
+"""(node, operator, reason), as in UnsupportedError."""
 
 NEEDS_VALUE = "must be a constant"
 KNOWN_CONDITION = "the condition must be known"
@@ -46,9 +46,9 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (KNOWN_CONDITION, Status.UNSUPPORTED_SHAPE),
     (r"^a loop that is never entered", Status.UNSUPPORTED_SHAPE),
 )
-"""Pattern of the reason, status; the first match counts. Other reasons are about the attributes of a node."""
+"""Pattern of the reason, status; the first match counts. Other reasons concern the attributes of a node."""
 
-# By the text of the reason: the frontend knows one kind of refusal, where this specification has five statuses.
+# The text of the reason decides: the frontend has one kind of refusal, this specification five statuses.
 _PATTERNS = tuple((re.compile(pattern), status) for pattern, status in CAUSES)
 _ORDER = (
     Status.UNSUPPORTED_VERSION,
@@ -60,11 +60,11 @@ _ORDER = (
 
 
 def cause(reason: str) -> Status:
-    """The status for one reason."""
+    """Return the status for one reason."""
     return next((status for pattern, status in _PATTERNS if pattern.search(reason)), Status.UNSUPPORTED_ATTRIBUTE)
 
 
 def worst(reasons: Iterable[Reason]) -> Status:
-    """The status for a model with several reasons, by precedence: version, operator, type, attribute, shape."""
+    """Return the status for a model with several reasons, by precedence: version, operator, type, attribute, shape."""
     found = {cause(reason) for _, _, reason in reasons}
     return next(status for status in _ORDER if status in found)

@@ -1,4 +1,4 @@
-"""Can this device do that model? It is compiled to know, as onnxInitGraph does, but not loaded onto the device."""
+"""Whether a device supports a model. It is compiled as by onnxInitGraph, but not loaded onto the device."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from .status import OnnxifiError, Status
 from .tensors import Declared, declared
 
 _TRIAL_SIZE = 1
-"""The size of a symbolic dimension that nothing else determines."""
+"""Size used for a symbolic dimension that nothing else determines."""
 
 
 def compatibility(config: Config, data: bytes, *, lenient: bool) -> Status:
-    """SUCCESS, or FALLBACK if operators are decomposed. Raises OnnxifiError, and exceptions that :func:`edge.status_of`
-    converts.
+    """Return SUCCESS, or FALLBACK if operators are decomposed.
 
-    If a model has no weights, they may come with onnxInitGraph, so nothing that depends on their values is decided
-    here.
+    A model without weights may get them with onnxInitGraph, so nothing that depends on their values is decided here.
+    Raises OnnxifiError, and exceptions that :func:`edge.status_of` converts.
     """
     model = parse(data, lenient=lenient)
     inputs = dynamic_inputs(model.proto.graph)
@@ -41,7 +40,7 @@ def compatibility(config: Config, data: bytes, *, lenient: bool) -> Status:
 
 
 def dynamic_inputs(graph: GraphProto) -> list[Declared]:
-    """The inputs that no initializer fills."""
+    """Return the inputs without an initializer."""
     weights = {tensor.name for tensor in graph.initializer}
     return [declared(value) for value in graph.input if value.name not in weights]
 
@@ -82,12 +81,12 @@ def _decomposed(model: Model, config: Config, bind: Mapping[str, Any] = MappingP
 
 
 def _remaining(inputs: Sequence[Declared], values: Mapping[str, Any]) -> list[str]:
-    """Inputs that are left to run with."""
+    """Return the inputs that remain for runs."""
     return [value.name for value in inputs if value.name not in values]
 
 
 def try_symbolic(model: Model, inputs: Sequence[Declared], config: Config) -> bool:
-    """Whether operators of a model with open dimensions are decomposed, without checks that need shapes.
+    """Return whether operators of a model with open dimensions are decomposed, without checks that need shapes.
 
     Raises UnsupportedError for operators that are unsupported with every shape.
     """

@@ -68,7 +68,7 @@ class DeviceType(IntEnum):
 class DataType(IntEnum):
     """Element types of tensor descriptors: the numbers of ONNX's TensorProto.DataType.
 
-    BOOL is not in the specification; clients send ONNX's number for it, and it is taken.
+    BOOL is not in the specification, but clients send ONNX's number for it, which is accepted.
     """
 
     UNDEFINED = 0
@@ -144,5 +144,5 @@ class LogLevel(IntEnum):
 
 
 GRAPH_PROPERTY_PRIORITY = 1 << 32
-"""A graph property of this backend: id, then 1 (low), 2 (medium, as without it) or 3 (high): the class in which the
+"""A graph property of this backend: id, then 1 (low), 2 (medium, the default) or 3 (high), the priority with which the
 graph's runs wait for the device."""

@@ -1,4 +1,4 @@
-"""Tensor descriptors and memory fences: as the client sees them, and as the engine gets them."""
+"""Tensor descriptors and memory fences, as clients see them and as the engine gets them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from .constants import TAG_MEMORY_FENCE_V1, TAG_TENSOR_DESCRIPTOR_V1, MemoryType
 
 
 class Descriptor(NamedTuple):
-    """A tensor descriptor of either layout, read out of the client's memory; the tag is checked by then.
+    """A tensor descriptor of either layout, read from the client's memory, with a valid tag.
 
-    ``name``: None for a NULL pointer, bytes if it is no UTF-8. ``shape``: None for a NULL pointer where dimensions are
-    announced. ``buffer``: an address. ``scales``, ``biases``: None for NULL or where ``quantization_params`` is 0.
+    ``name``: None for a NULL pointer, bytes if it is not UTF-8. ``shape``: None for a NULL pointer if the number of
+    dimensions is not 0. ``buffer``: an address. ``scales``, ``biases``: None for NULL or if ``quantization_params`` is
+    0.
     """
 
     name: str | bytes | None
@@ -51,12 +52,13 @@ class TensorDescriptorV1:
     isOffline: bool = False
     tag: int = TAG_TENSOR_DESCRIPTOR_V1
     dimensions: int = -1
-    """Number of dimensions; -1 is the length of ``shape``."""
+    """Number of dimensions; -1 stands for the length of ``shape``."""
     owner: Any = field(default=None, repr=False)
 
     @staticmethod
     def of(name: str, array: npt.NDArray[Any]) -> TensorDescriptorV1:
-        """A descriptor of a C-contiguous array, which it keeps alive. Raises ValueError for any other array."""
+        """Return a descriptor of a C-contiguous array and keep the array alive. Raises ValueError for any other
+        array."""
         if not array.flags.c_contiguous:
             raise ValueError(f"tensor {name!r}: the array must be C-contiguous")
         code = TO_ONNX[dtype_of(array)]
@@ -73,9 +75,9 @@ class MemoryFenceV1:
 
 
 def array_at(address: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """A writable view of a client's memory, of any alignment."""
+    """Return a writable view of a client's memory, of any alignment."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    # As bytes first: numpy takes elements at any address then, and clients promise no alignment.
+    # numpy accepts any address for views of bytes, and clients do not guarantee an alignment.
     raw = (ctypes.c_ubyte * nbytes).from_address(address)
     flat: npt.NDArray[Any] = np.frombuffer(memoryview(raw), np.uint8).view(dtype)
     return flat.reshape(shape)

@@ -1,4 +1,4 @@
-"""The devices behind the backend ids: switched on with the first backend, off when nothing uses them any more."""
+"""The devices behind the backend IDs: powered on with the first backend, and off when nothing uses them any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("npusim.onnxifi")
 
 
 class Device:
-    """One configured device. ``number`` is its place in the list of backends."""
+    """One configured device. ``number`` is its index in the list of backends."""
 
     def __init__(self, number: int, config: Config) -> None:
         self.number = number
@@ -27,36 +27,36 @@ class Device:
         self._power: weakref.ref[Power] | None = None
 
     def power(self) -> Power:
-        """The device, switched on if it is not. Raises BACKEND_UNAVAILABLE when it is unplugged."""
+        """Return the device, powered on. Raises BACKEND_UNAVAILABLE if it is unplugged."""
         with self._lock:
             if not self.present:
                 raise OnnxifiError(Status.BACKEND_UNAVAILABLE, f"{self.config.name} is unplugged")
             known = self._live()
-            # An unplugged device is still held by its old backends: new ones get a device that works.
+            # Old backends still hold the unplugged device; new ones get a working one.
             if known is None or known.lost:
                 known = Power(self.config)
                 self._power = weakref.ref(known)
             return known
 
     def live_executor(self) -> Executor | None:
-        """The executor if the device is on: to inject faults into it."""
+        """Return the executor if the device is on, to inject faults."""
         with self._lock:
             power = self._live()
         return None if power is None else power.executor
 
     def unplug(self) -> None:
-        """Take the device away: its jobs end with an error, and everything that was made on it is lost."""
+        """Remove the device: its jobs end with an error, and everything created on it is lost."""
         with self._lock:
             self.present = False
             power = self._live()
             self._power = None
         if power is not None:
-            # Outside the lock: jobs end here and call back, and a callback may ask for the device again.
+            # Outside the lock: jobs end here, and their callbacks may request the device again.
             power.executor.unplug()
         _log.info("%s is unplugged", self.config.name)
 
     def plug(self) -> None:
-        """A device of the same description is there again, with empty memory."""
+        """Insert a device of the same description, with empty memory."""
         with self._lock:
             self.present = True
         _log.info("%s is plugged in", self.config.name)
@@ -66,5 +66,5 @@ class Device:
 
 
 def make_devices(configs: Sequence[Config]) -> tuple[Device, ...]:
-    """A device for each description, in order."""
+    """Return a device for each description, in order."""
     return tuple(Device(number, config) for number, config in enumerate(configs))

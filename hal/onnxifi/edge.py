@@ -1,4 +1,4 @@
-"""Where exceptions become ONNXIFI's status codes: one table, which a test proves complete."""
+"""Conversion of exceptions to ONNXIFI's status codes, with one table whose completeness is tested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.NpusimError: Status.INTERNAL_ERROR,
-    errors.UsageError: Status.INTERNAL_ERROR,  # this engine's own mistake, not its client's
+    errors.UsageError: Status.INTERNAL_ERROR,  # a mistake of this engine, not of its client
     errors.ConfigError: Status.INTERNAL_ERROR,
     errors.ModelError: Status.INVALID_MODEL,
     errors.OpenInputsError: Status.INVALID_MODEL,
@@ -40,7 +40,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     errors.DeviceMemoryError: Status.NO_DEVICE_MEMORY,
     errors.QueueFullError: Status.NO_DEVICE_RESOURCES,
     errors.DeadlineError: Status.INTERNAL_ERROR,
-    errors.JobAbortedError: Status.BACKEND_UNAVAILABLE,  # the device was switched off
+    errors.JobAbortedError: Status.BACKEND_UNAVAILABLE,  # the device was powered off
     MemoryError: Status.NO_SYSTEM_MEMORY,
     OSError: Status.NO_SYSTEM_RESOURCES,
 }
@@ -48,7 +48,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
 
 
 def status_of(error: BaseException) -> Status:
-    """The status for an exception: its own, or that of its nearest class in the table."""
+    """Return the status of an exception: its own, or that of its nearest class in the table."""
     if isinstance(error, OnnxifiError):
         return error.status
     if isinstance(error, errors.UnsupportedError) and error.reasons:

@@ -1,8 +1,7 @@
 """The engine of both interfaces: the functions that the C core calls.
 
-The core owns handles, events and the order of runs; it passes devices by number, and backends, graphs and bindings as
-the objects that it got from here. Every function raises OnnxifiError with a status that its ONNXIFI function may
-return.
+The core owns handles, events and the order of runs. It passes devices by number, and backends, graphs and bindings as
+objects created here. Every function raises OnnxifiError with a status that its ONNXIFI function may return.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class _State:
 
 
 def settings() -> Settings:
-    """The settings, read with the first call that needs them. Raises ConfigError."""
+    """Return the settings, which are read on first use. Raises ConfigError."""
     with _State.lock:
         if _State.settings is None:
             _State.settings = read_settings()
@@ -75,37 +74,37 @@ def settings() -> Settings:
 
 
 def devices() -> tuple[Device, ...]:
-    """The configured devices."""
+    """Return the configured devices."""
     settings()
     return _State.devices
 
 
 def status_of(error: BaseException) -> int:
-    """The status for any exception of an engine function."""
+    """Return the status for any exception of an engine function."""
     return int(edge.status_of(error))
 
 
 @answers("onnxGetBackendIDs")
 def device_count() -> int:
-    """The number of configured devices. Raises OnnxifiError if the settings are wrong."""
+    """Return the number of configured devices. Raises OnnxifiError if the settings are wrong."""
     return len(devices())
 
 
 @answers("onnxGetBackendInfo")
 def info(device: int, info_type: int) -> bytes:
-    """The value of one query, text with its final NUL."""
+    """Return the value of one query; text includes its final NUL."""
     return infos.info(devices()[device].config, info_type)
 
 
 @answers("onnxGetBackendCompatibility")
 def compatibility(device: int, model: bytes) -> int:
-    """SUCCESS or FALLBACK."""
+    """Return SUCCESS or FALLBACK."""
     return int(decide(devices()[device].config, model, lenient=settings().lenient))
 
 
 @answers("onnxInitBackend")
 def init_backend(device: int, properties: Sequence[tuple[int, int]]) -> Backend:
-    """Power device number ``device`` on and return a backend handle. Raises OnnxifiError."""
+    """Power on device number ``device`` and return a backend. Raises OnnxifiError."""
     return backends.init_backend(devices()[device], properties)
 
 
@@ -113,14 +112,14 @@ def init_backend(device: int, properties: Sequence[tuple[int, int]]) -> Backend:
 def init_graph(
     backend: Backend, properties: Sequence[int], model: bytes, weights: Sequence[Descriptor] | None
 ) -> tuple[int, Graph]:
-    """(SUCCESS or FALLBACK, graph). ``properties``: ids and values without the final 0."""
+    """Return (SUCCESS or FALLBACK, graph). ``properties``: ids and values without the final 0."""
     status, made = graph.init_graph(backend, properties, model, weights, lenient=settings().lenient)
     return int(status), made
 
 
 @answers("onnxSetGraphIO")
 def set_io(graph: Graph, inputs: Sequence[Descriptor], outputs: Sequence[Descriptor]) -> IO:
-    """The binding that runs use from now on."""
+    """Return the binding for later runs."""
     return binding.set_io(graph, inputs, outputs)
 
 
@@ -132,7 +131,7 @@ def release_graph(graph: Graph) -> None:
 
 @answers("onnxWaitEvent")
 def start(graph: Graph, io: IO, run: object, trace: bool = False) -> None:
-    """Hand a run over; a small one may be done at once, here. ``Core.complete`` is called when it is over."""
+    """Submit a run; a small one may be executed at once. ``Core.complete`` is called at its end."""
     job = graph.power.executor.submit(io.request, here=True)
     job.add_done_callback(partial(_finish, graph.backend.device, io, run, trace))
 
@@ -144,7 +143,7 @@ def _finish(device: Device, io: IO, run: object, trace: bool, job: Job) -> None:
     try:
         done = job.wait()
         for name, array in done.outputs.items():
-            # Straight into the client's memory, and before anybody hears that the run is over.
+            # Directly to the client's memory, before anybody is notified of the end of the run.
             np.copyto(io.outputs[name], array)
         timing = (done.cycles, done.time_ps, done.queued_ps, done.host_ps, done.total_ps)
         events = _events(io, done) if trace else None
@@ -170,5 +169,5 @@ def unplug(device: int) -> None:
 
 
 def plug(device: int) -> None:
-    """Put a fresh device of the same description in its place."""
+    """Insert a new device of the same description in its place."""
     devices()[device].plug()

@@ -1,4 +1,5 @@
-"""A model on a backend: its own copy of model and weights, and a program for every set of shapes that it runs with."""
+"""A model on a backend: copies of the model and its weights, and a program for every set of shapes that it runs
+with."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from .status import OnnxifiError, Status
 from .tensors import Declared, check_against, check_descriptor, declared, match_names
 
 MAX_VARIANTS = 16
-"""Programs that a graph keeps; the one used longest ago goes."""
+"""Programs that a graph keeps; the least recently used one is removed."""
 
 ShapeTable = tuple[tuple[str, tuple[int, ...]], ...]
 QuantizationTable = tuple[tuple[str, Quantization], ...]
@@ -58,24 +59,24 @@ class Graph:
 
     @property
     def is_static(self) -> bool:
-        """Whether the model says every input's shape."""
+        """Whether the model specifies the shape of every input."""
         return all(value.is_static for value in self.inputs.values())
 
     def build(self) -> None:
-        """Compile a graph of known shapes; look at one of open shapes as far as it can be."""
+        """Compile a graph with known shapes; check a graph with open shapes as far as possible."""
         if self.is_static:
             self.program(Form())
         else:
             self.decomposed = try_symbolic(self._model, list(self.inputs.values()), self.backend.device.config)
 
     def program(self, form: Form) -> Program:
-        """The program for a form, loaded onto the device with its constants."""
+        """Return the program for a form, loaded onto the device with its constants."""
         with self._lock:
-            # Under the lock, or two bindings of equal shapes would compile the same at the same time.
+            # Under the lock; otherwise two bindings with equal shapes would compile the same program concurrently.
             return self._programs.find(form, lambda: self._compile(form))
 
     def release(self) -> None:
-        """Give the device's memory back; no run is under way."""
+        """Free the device memory; no run is active."""
         with self._lock:
             if self._released:
                 return
@@ -98,7 +99,7 @@ class Graph:
 def init_graph(
     backend: Backend, properties: Sequence[int], data: bytes, weights: Sequence[Descriptor] | None, *, lenient: bool
 ) -> tuple[Status, Graph]:
-    """(SUCCESS or FALLBACK, the graph). Raises OnnxifiError, and exceptions that :func:`edge.status_of` converts."""
+    """Return (SUCCESS or FALLBACK, graph). Raises OnnxifiError, and exceptions that :func:`edge.status_of` converts."""
     priority = graph_priority(properties)
     model = parse(data, lenient=lenient)
     quantized: dict[str, Quantization] = {}
@@ -106,7 +107,7 @@ def init_graph(
         found, quantized = read_weights(model, weights, lenient)
         add_weights(model, found)
     graph = Graph(backend, model, quantized, priority)
-    # Counted before it is built, because release() uncounts it in any case.
+    # Counted before it is built, because release() decrements the count in any case.
     backend.power.take_graph()
     try:
         graph.build()
@@ -119,7 +120,8 @@ def init_graph(
 def read_weights(
     model: Model, descriptors: Sequence[Descriptor], lenient: bool
 ) -> tuple[list[Weight], dict[str, Quantization]]:
-    """(copies of the weights, the quantised ones). Lenient: the type of the descriptor replaces the declared type."""
+    """Return (copies of the weights, the quantised ones). If lenient, the descriptor's type replaces the declared
+    type."""
     proto = model.proto.graph
     if proto.initializer:
         raise OnnxifiError(Status.INVALID_MODEL, "weights must be initializers or descriptors, not both")
@@ -135,7 +137,7 @@ def read_weights(
         dtype = ELEMENT_TYPES.get(code)
         if dtype is None:
             raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{name!r}: data type {code} is not supported")
-        # A copy: the client may free its weights when onnxInitGraph returns.
+        # copied, because the client may free its weights when onnxInitGraph returns
         data = ctypes.string_at(descriptor.buffer, math.prod(shape) * dtype.itemsize)
         weights.append(Weight(name, code, shape, data))
     return weights, quantized

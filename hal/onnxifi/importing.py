@@ -46,8 +46,10 @@ NOTHING = Outside()
 
 
 class OnnxifiImporter(Importer):
-    """The importer for models of ONNXIFI clients. ``decomposed``: nodes that become several operators. The ``origin``
-    of each operator is the number of its node."""
+    """The importer for models of ONNXIFI clients.
+
+    ``decomposed``: nodes that become several operators. The ``origin`` of each operator is the number of its node.
+    """
 
     def __init__(
         self, model: Model, config: Config, input_shapes: Shapes | None, outside: Outside, bind: Mapping[str, Any]
@@ -66,7 +68,7 @@ class OnnxifiImporter(Importer):
         for name, quantization in self._outside.inputs.items():
             tensor = scope.values.get(name)
             if isinstance(tensor, Tensor):
-                # The input itself becomes the integers in the client's memory; the model continues with floats.
+                # The input becomes the integers in the client's memory; the model continues with floats.
                 tensor_type, tensor.dtype = tensor.dtype, quantization.dtype
                 scope.values[name] = self._dequantized(tensor, quantization, tensor_type)
 
@@ -89,7 +91,7 @@ class OnnxifiImporter(Importer):
         )
 
     def _contradicted(self, problems: Sequence[str]) -> None:
-        raise DeclaredShapeError(problems[0])  # for which the specification has a status
+        raise DeclaredShapeError(problems[0])  # the specification has a status for it
 
     def _outputs(self, scope: Scope) -> list[Tensor]:
         return [self._quantized(tensor) for tensor in super()._outputs(scope)]
@@ -118,17 +120,17 @@ def import_graph(
     outside: Outside = NOTHING,
     bind: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Graph, bool]:
-    """(graph, whether it has decomposed nodes). Raises like ``load``, and UsageError for impossible shapes.
+    """Return (graph, whether it has decomposed nodes). Raises like ``load``, and UsageError for impossible shapes.
 
     The model is not modified. ``bind``: values of inputs.
     """
-    own = Model(model.proto, None, dict(model.blobs))  # an importer empties what it gets
+    own = Model(model.proto, None, dict(model.blobs))  # an importer empties its model
     importer = OnnxifiImporter(own, config, input_shapes, outside, bind)
     return importer.run(), bool(importer.decomposed)
 
 
 def compile_nodes(graph: Graph, config: Config) -> tuple[Program, bool]:
-    """(program, whether a node has become several operators of the device). Raises as ``compile_graph`` does."""
+    """Return (program, whether a node became several device operators). Raises like ``compile_graph``."""
     program, operators = compile_traced(graph, config)
     return program, _repeated(operators)
 

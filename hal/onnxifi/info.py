@@ -26,18 +26,18 @@ CAPABILITIES = (
     | Capability.HOT_PLUGGABLE
 )
 OLDEST_IR = 3
-"""The first version of the format that names operator sets."""
+"""First version of the format that names operator sets."""
 
 
 @functools.cache
 def ir_versions() -> range:
-    """The versions of the ONNX format that are read."""
+    """Return the supported versions of the ONNX format."""
     return range(OLDEST_IR, int(onnx.IR_VERSION) + 1)
 
 
 @functools.cache
 def opset_versions() -> dict[str, range]:
-    """The versions of each domain's operator set; the standard domain is the empty string."""
+    """Return the versions of each domain's operator set; the standard domain is the empty string."""
     newest = max((entry.since for entry in entries() if entry.domain == MICROSOFT), default=1)
     return {"": range(FIRST_OPSET, onnx.defs.onnx_opset_version() + 1), MICROSOFT: range(1, newest + 1)}
 
@@ -60,7 +60,7 @@ _NUMBERS: dict[int, Callable[[Config], int]] = {
     BackendInfo.INIT_PROPERTIES: lambda _: 0,
     BackendInfo.MEMORY_TYPES: lambda _: MemoryType.CPU,
     BackendInfo.GRAPH_INIT_PROPERTIES: lambda _: GRAPH_PROPERTY_PRIORITY,
-    # 0 is EVENT: the specification numbers these, it does not give them bits.
+    # 0 is EVENT: the specification numbers these and does not define bits.
     BackendInfo.SYNCHRONIZATION_TYPES: lambda _: 0,
     BackendInfo.MEMORY_SIZE: lambda config: config.dram.bytes,
     BackendInfo.MAX_GRAPH_SIZE: lambda config: config.dram.bytes,
@@ -71,11 +71,11 @@ _NUMBERS: dict[int, Callable[[Config], int]] = {
     BackendInfo.CPU_MEMORY_READ_BANDWIDTH: lambda config: config.host.link_bandwidth,
     BackendInfo.CPU_MEMORY_WRITE_BANDWIDTH: lambda config: config.host.link_bandwidth,
 }
-"""Not here, because this device has none: ids of PCI, DirectX, CUDA and OpenCL."""
+"""Without the IDs of PCI, DirectX, CUDA and OpenCL, which this device does not have."""
 
 
 def info(config: Config, info_type: int) -> bytes:
-    """The value of one query: text with its final NUL, or 8 bytes. Raises UNSUPPORTED_ATTRIBUTE."""
+    """Return the value of one query: text with its final NUL, or 8 bytes. Raises UNSUPPORTED_ATTRIBUTE."""
     text = _TEXTS.get(info_type)
     if text is not None:
         return text(config).encode() + b"\0"

@@ -16,7 +16,7 @@ from .status import OnnxifiError, Status
 
 @dataclass(slots=True)
 class Weight:
-    """A static input that the client gave by a descriptor: its own copy of the bytes."""
+    """A static input given by a descriptor, with its own copy of the bytes."""
 
     name: str
     data_type: int
@@ -28,7 +28,7 @@ def parse(data: bytes, *, lenient: bool) -> Model:
     """Parse a model; the bytes must not change. Raises OnnxifiError: INVALID_PROTOBUF, INVALID_MODEL,
     UNSUPPORTED_VERSION, UNSUPPORTED_OPERATOR, UNSUPPORTED_DATATYPE, MISMATCHING_SHAPE, MISMATCHING_DATATYPE.
     """
-    # Weights stay where they are: parsed, they would be copied, and a model of gigabytes does not fit a protobuf.
+    # Weights are not parsed: that would copy them, and gigabytes do not fit in a protobuf.
     rest, blobs = lift_initializers(data)
     proto = onnx.ModelProto()
     try:
@@ -40,7 +40,7 @@ def parse(data: bytes, *, lenient: bool) -> Model:
 
 
 def add_weights(model: Model, weights: list[Weight]) -> None:
-    """Put weights from descriptors where initializers are."""
+    """Store weights from descriptors as initializers."""
     for weight in weights:
         tensor = model.proto.graph.initializer.add()
         tensor.name, tensor.data_type = weight.name, weight.data_type

@@ -11,9 +11,9 @@ from npusim.runtime import Executor
 from .status import OnnxifiError, Status
 
 QUEUE_LIMIT = 1 << 20
-"""Runs that may wait: more than clients can have events for."""
+"""Most waiting runs: more than clients can have events for."""
 MAX_GRAPHS = 1024
-"""Graphs that a device has room for: its driver's table of contexts."""
+"""Most graphs per device: the size of its driver's context table."""
 
 
 class Power:
@@ -35,7 +35,7 @@ class Power:
         return self.executor.status == "OFFLINE"
 
     def take_graph(self) -> None:
-        """Count one more graph. Raises NO_DEVICE_RESOURCES if there are as many as there may be."""
+        """Count one more graph. Raises NO_DEVICE_RESOURCES at the limit."""
         with self._lock:
             if self._graphs >= MAX_GRAPHS:
                 raise OnnxifiError(

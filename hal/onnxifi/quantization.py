@@ -19,12 +19,12 @@ from .status import OnnxifiError, Status
 INTEGERS = frozenset({DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.INT32})
 """Element types that may have quantisation parameters."""
 OUTPUTS = INTEGERS - {DataType.INT32}
-"""Those that the device makes of floats."""
+"""Element types to which the device converts floats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Parameters of one tensor: one pair for all of it, or one for each of equal groups along ``axis``."""
+    """Parameters of one tensor: one pair for the whole tensor, or one for each of equal groups along ``axis``."""
 
     dtype: DType
     axis: int
@@ -32,7 +32,7 @@ class Quantization:
     biases: tuple[int, ...]
 
     def arrays(self, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """(scales, biases) that broadcast over a tensor of this shape."""
+        """Return (scales, biases) that broadcast to a tensor of this shape."""
         if len(self.scales) == 1:
             return np.asarray(self.scales, np.float32).reshape(()), np.asarray(self.biases, np.int32).reshape(())
         group = shape[self.axis] // len(self.scales)
@@ -45,7 +45,7 @@ class Quantization:
 
 
 def quantization_of(descriptor: Descriptor) -> Quantization | None:
-    """The checked parameters of a descriptor whose shape and type have been checked; None without any.
+    """Return the quantisation of a descriptor with valid shape and type, or None if it has none.
 
     Raises OnnxifiError: INVALID_DATATYPE, INVALID_SHAPE, INVALID_MEMORY_LOCATION, MISMATCHING_DATATYPE.
     """

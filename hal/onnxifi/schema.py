@@ -13,7 +13,7 @@ from npusim.frontends.onnx.schema import schema_of as definition
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """``attributes``: type (of AttributeProto) by name; ``required``: those without which a node has no meaning."""
+    """``attributes``: type (of AttributeProto) by name; ``required``: mandatory attributes."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -23,7 +23,7 @@ class Schema:
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
-    """The definition of an operator in a version of its domain; None if there is none."""
+    """Return the definition of an operator in a version of its domain, or None."""
     found = definition(domain, op_type, version)
     if found is None or found.deprecated:
         return None
@@ -36,6 +36,7 @@ def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
 
 
 def _number(kind: object) -> int:
-    """AttributeProto's number for the schema's enumeration, whose stub does not know that it is one."""
+    """Return AttributeProto's number for a value of the schema's enumeration, which its stub does not declare as
+    one."""
     number: int = AttributeProto.AttributeType.Value(str(kind).rpartition(".")[2])
     return number

@@ -37,7 +37,7 @@ def settings_file() -> Path:
 
 
 def read_settings() -> Settings:
-    """The environment's word, else the file's, else the default. Raises ConfigError that says which key is wrong."""
+    """Read the environment, else the file, else the defaults. Raises ConfigError that names the wrong key."""
     table = _read_file(settings_file())
     names = _from_environment()
     if names is None:
@@ -46,7 +46,7 @@ def read_settings() -> Settings:
 
 
 def is_lenient(table: dict[str, Any] | None = None) -> bool:
-    """Whether models are read leniently: ``$NPUSIM_ONNXIFI_LENIENT`` is 1 or 0, else by the file."""
+    """Return whether models are checked leniently: ``$NPUSIM_ONNXIFI_LENIENT`` (1 or 0), else the file."""
     chosen = os.environ.get(LENIENT_VARIABLE, "")
     if chosen not in ("", "0", "1"):
         raise ConfigError(f"{LENIENT_VARIABLE}: must be 0 or 1, got {chosen!r}")
@@ -83,5 +83,5 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _beside(path: Path, name: str) -> str:
-    """A path in the file is relative to the file."""
+    """Return a path of the settings file, which is relative to that file."""
     return str(path.parent / name) if "/" in name or name.endswith(".toml") else name

@@ -1,4 +1,4 @@
-"""Status codes of ONNXIFI, the one exception that carries them, and which function may return which."""
+"""Status codes of ONNXIFI, the exception that carries them, and the statuses of each function."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _DESCRIPTOR = "INVALID_SHAPE INVALID_DATATYPE INVALID_MEMORY_TYPE INVALID_MEMORY
 
 
 def _statuses(*names: str) -> tuple[Status, ...]:
-    """SUCCESS, and the statuses with these names, which are separated by blanks."""
+    """Return SUCCESS and the statuses with these names, separated by blanks."""
     return tuple(Status[name] for name in " ".join(("SUCCESS", *names)).split())
 
 
@@ -121,8 +121,8 @@ RETURNS: dict[str, tuple[Status, ...]] = {
 }
 """The statuses of each function, in the order of the specification.
 
-onnxInitGraph has two that the specification does not list for it but has no other word for: UNSUPPORTED_TAG and
-INVALID_NAME of a weight descriptor.
+onnxInitGraph has two that the specification does not list for it, because it has no others for these errors:
+UNSUPPORTED_TAG and INVALID_NAME of a weight descriptor.
 """
 
 _BECOMES_UNSUPPORTED_SHAPE = (
@@ -137,7 +137,7 @@ that depends on the model alone, so a later failure is due to the shapes given t
 
 
 def within(function: str, status: Status) -> Status:
-    """The status itself if ``function`` may return it, else the nearest that it may."""
+    """Return the status if ``function`` may return it, else the nearest that it may return."""
     allowed = RETURNS[function]
     nearest = Status.UNSUPPORTED_SHAPE if status in _BECOMES_UNSUPPORTED_SHAPE else status
     return next(

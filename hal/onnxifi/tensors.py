@@ -38,13 +38,13 @@ class Declared:
 
 
 def declared(value: ValueInfoProto) -> Declared:
-    """The declaration of a graph input or output that has passed the model's rules."""
+    """Return the declaration of a graph input or output that has passed the model's rules."""
     dims = declared_dims(value)
     return Declared(value.name, value.type.tensor_type.elem_type, None if dims is None else tuple(dims))
 
 
 def match_names(descriptors: Sequence[Descriptor], wanted: Iterable[str], what: str) -> dict[str, Descriptor]:
-    """The descriptors by name. Raises INVALID_NAME for a name that is not wanted, and for one that occurs twice."""
+    """Return the descriptors by name. Raises INVALID_NAME for an unknown or duplicate name."""
     names = dict.fromkeys(wanted)
     found: dict[str, Descriptor] = {}
     for descriptor in descriptors:
@@ -58,7 +58,7 @@ def match_names(descriptors: Sequence[Descriptor], wanted: Iterable[str], what: 
 
 
 def check_complete(found: Mapping[str, Descriptor], wanted: Iterable[str], what: str) -> None:
-    """Raise UNIDENTIFIED_NAME if a wanted name has no descriptor."""
+    """Raise UNIDENTIFIED_NAME if a required name has no descriptor."""
     missing = [name for name in wanted if name not in found]
     if missing:
         raise OnnxifiError(Status.UNIDENTIFIED_NAME, f"{what} {missing[0]!r} has no descriptor")
@@ -84,8 +84,9 @@ def check_descriptor(descriptor: Descriptor) -> None:
 
 
 def check_against(descriptor: Descriptor, model: Declared, *, any_type: bool = False) -> Quantization | None:
-    """The descriptor has the type and shape that the model declares; the quantisation that is to be undone, if its
-    integers stand for floats. ``any_type``: the type that the model declares does not count.
+    """Check type and shape of a descriptor against the model.
+
+    Returns the quantisation to undo if its integers represent floats. ``any_type``: ignore the declared type.
     """
     quantization = quantization_of(descriptor)
     if model.dims is not None and not fits(model.dims, descriptor.shape or ()):

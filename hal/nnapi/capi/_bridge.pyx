@@ -1,4 +1,5 @@
-"""The table of functions that libneuralnetworks.so calls: there is one, which takes every call to the engine."""
+"""The table of functions that libneuralnetworks.so calls. It has one function, which passes every call to the
+engine."""
 
 from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_New
@@ -22,7 +23,7 @@ cdef extern from "neuralnetworks_bridge.h":
 cdef int64_t call(const char *function, const int64_t *words, int32_t count) noexcept with gil:
     try:
         return engine.call(function.decode("ascii"), tuple([words[i] for i in range(count)]))
-    except BaseException:  # an interrupt: the host's own Python gets it again when C has returned
+    except BaseException:  # an interrupt: raised again in the host's Python after C has returned
         PyErr_SetInterrupt()
         return engine.INTERRUPTED
 

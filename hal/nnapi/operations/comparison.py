@@ -1,4 +1,4 @@
-"""EQUAL to NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT: operations on truth values."""
+"""EQUAL to NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT, SELECT: operations on booleans."""
 
 from __future__ import annotations
 

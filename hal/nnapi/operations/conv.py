@@ -31,7 +31,7 @@ def _image(op: Lowering, window: Window) -> Image:
 def _convolve(op: Lowering, window: Window, image: Image, groups: int, to_weights: Sequence[int]) -> None:
     """A convolution whose filter becomes [O, I / groups, KH, KW] by a transposition."""
     x, filters, attrs = factors(op)
-    # A view of constants, which the compiler packs anew anyway.
+    # A view of the constants, which the compiler repacks anyway.
     weights = op.transpose(filters, to_weights)
     _, height, width, _ = op.shape(FILTER)
     geometry = window.geometry(op, image.hw, (height, width))
@@ -110,7 +110,7 @@ def _transpose_conv(op: Lowering) -> None:
 
 
 def _reaching(op: Lowering, x: Tensor, image: Image, more: Pair) -> Tensor:
-    """The image, padded at its end with ``more`` rows and columns of 0: outputs that no window reaches are the bias."""
+    """Pad the image at its end with ``more`` rows and columns of 0: outputs that no window reaches are the bias."""
     rows, columns = max(more[0], 0), max(more[1], 0)
     if not rows and not columns:
         return x

@@ -40,7 +40,7 @@ def _real(op: Lowering, index: int) -> float:
 
 
 def _image(op: Lowering, index: int, layout: int) -> Tensor:
-    """Input ``index`` as real numbers, channels last; scalar input ``layout`` says whether they come first."""
+    """Return input ``index`` as real numbers, channels last; scalar input ``layout`` says whether they come first."""
     x = op.real(index)
     return op.transpose(x, _TO_NHWC) if op.scalar(layout) else x
 
@@ -62,7 +62,8 @@ def _bbox_transform(op: Lowering) -> None:
 
 
 def _give_rows(op: Lowering, results: Sequence[Tensor]) -> None:
-    """The valid rows of each result, by the count in the last one; the first two are real numbers."""
+    """Set the outputs to the valid rows of each result, by the count in the last one; the first two are real
+    numbers."""
     *outputs, count = results
     for index, tensor in enumerate(outputs):
         stored = op.from_real(tensor, op.view.outputs[index]) if index < 2 else tensor

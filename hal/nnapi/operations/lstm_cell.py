@@ -1,8 +1,8 @@
 """The cell of LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM.
 
-The weights of all gates are one matrix: the inputs of all time steps pass it in one product, and a time step needs one
-more, with the output before it. Gates come in the order input, forget, cell, output; coupled input and forget gates
-(CIFG) have no input gate.
+The weights of all gates form one matrix. The inputs of all time steps are multiplied by it in one product; each time
+step needs another one with the previous output. Gates are in the order input, forget, cell, output; coupled input and
+forget gates (CIFG) have no input gate.
 """
 
 from __future__ import annotations

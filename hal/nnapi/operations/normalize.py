@@ -32,7 +32,7 @@ _QUANTISED_SCALARS = [{"T": kind, "s": OperandType.FLOAT32} for kind in QUANT8]
 
 
 def _axis(op: Lowering, index: int) -> int:
-    """The dimension that input ``index`` names; the last one if it is omitted."""
+    """Return the dimension that input ``index`` names; the last one if it is omitted."""
     rank = len(op.shape(0))
     return rank - 1 if op.omitted(index) else op.axis(index, rank)
 
@@ -51,7 +51,7 @@ def _local_response_normalization(op: Lowering) -> None:
     if radius < 0:
         raise InvalidOperationError(f"input 1, the radius, must be >= 0, got {radius}")
     size = 2 * int(radius) + 1
-    # The graph's alpha is for the mean of the window, this one for its sum.
+    # The graph's alpha applies to the mean of the window, this one to its sum.
     attrs = {"axis": _axis(op, 5), "size": size, "alpha": alpha * size, "beta": beta, "bias": bias}
     op.give_real(op.add("lrn", [op.real(0)], attrs))
 
@@ -71,7 +71,7 @@ def _scaled(op: Lowering, x: Tensor, axis: int) -> Tensor:
     beta = op.known(1)
     if (beta is not None and beta.item() == 1) or not x.size:
         return x
-    # The maximum is subtracted first: after the product, differences of elements far from 0 would lose digits.
+    # The maximum is subtracted first. After the product, differences of elements far from 0 would lose digits.
     apart = op.binary(Binary.SUB, x, op.reduce(Reduce.MAX, x, (axis,)))
     return op.binary(Binary.MUL, apart, op.real(1))
 

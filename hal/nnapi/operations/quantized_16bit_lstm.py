@@ -1,6 +1,6 @@
 """QUANTIZED_16BIT_LSTM: an LSTM on 8-bit inputs with 16-bit integers inside.
 
-Sums of products are exact on the matrix unit; everything behind them is fixed-point arithmetic as TFLite defines it.
+Sums of products are exact on the matrix unit; everything after them is fixed-point arithmetic as TFLite defines it.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def cell_quantisation(view: OpView) -> bool:
 
 
 def _gate_sums(op: Lowering) -> Tensor:
-    """The arguments of the gates' functions: INT32 [batches, gates * units], Q3.
+    """Return the arguments of the gates' functions: INT32 [batches, gates * units], Q3.
 
-    The operation is one fully connected layer on the input with the previous output behind it; the rows of its weights
-    are the recurrent weights with the input weights behind them. So the position in a row, not the name, determines the
-    factor of a weight, as the conformance suite expects.
+    The operation is one fully connected layer on the input followed by the previous output. The rows of its weights are
+    the recurrent weights followed by the input weights. So the position in a row, not the name, determines the factor
+    of a weight, as the conformance suite expects.
     """
     fixed = FixedPoint(op)
     bias = joined(op, [op.tensor(_BIASES + gate) for gate in _GATES])

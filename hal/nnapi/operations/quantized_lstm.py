@@ -1,6 +1,6 @@
 """QUANTIZED_LSTM: an LSTM on signed 8-bit inputs, with gates and cell state of 16 bits.
 
-Sums of products are exact on the matrix unit; everything behind them is fixed-point arithmetic as TFLite defines it.
+Sums of products are exact on the matrix unit; everything after them is fixed-point arithmetic as TFLite defines it.
 """
 
 from __future__ import annotations

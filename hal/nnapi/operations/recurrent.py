@@ -77,8 +77,8 @@ def sequence_of(op: Lowering, time_major: bool) -> Sequence3:
 
 
 def give_directions(op: Lowering, sequences: Sequence[Tensor], states: Sequence[Tensor], merge: bool) -> None:
-    """The outputs of a bidirectional operation: both sequences, or one concatenated sequence, then the states if the
-    model has outputs for them."""
+    """Set the outputs of a bidirectional operation: both sequences, or one concatenated sequence, then the states if
+    the model has outputs for them."""
     results = [joined(op, sequences, 2)] if merge else list(sequences)
     if op.output_count not in (len(results), len(results) + len(states)):
         raise InvalidOperationError(_outputs_text(len(sequences), len(states)))
@@ -111,7 +111,7 @@ Step = Callable[[Tensor], Tensor]
 
 
 def run_steps(inputs: Sequence[Tensor], step: Step, backward: bool) -> list[Tensor]:
-    """The outputs of all time steps, in the order of time, for either direction."""
+    """Return the outputs of all time steps, in the order of time, for either direction."""
     if not backward:
         return [step(each) for each in inputs]
     return [step(each) for each in reversed(inputs)][::-1]

@@ -19,7 +19,7 @@ from .view import OpView
 def _reduced(op: Lowering, x: Tensor, function: Reduce) -> Tensor:
     """The reduction over the axes of input 1, none if that is empty. The result has at least one dimension."""
     rank, keep = len(x.shape), op.scalar(2) > 0
-    # A set, because clients may name a dimension twice, once from each end.
+    # A set, because clients may list a dimension twice, counted from either end.
     axes = sorted({normal_axis(axis, rank) for axis in op.ints(1)})
     if not axes:
         return x

@@ -15,7 +15,7 @@ from .lowering import InvalidOperationError, Lowering, operation_label
 from .view import OpView, Shape
 
 NONE, SAME, VALID = 0, 1, 2
-"""Implicit padding schemes; NONE pads as little as VALID."""
+"""Implicit padding schemes; NONE adds no padding, like VALID."""
 _SCHEMES = "0 (NONE), 1 (SAME) or 2 (VALID)"
 _MOST = 0xFFFF
 """Limits of instruction fields."""
@@ -73,11 +73,11 @@ class Geometry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The inputs with the parameters of an operation with a window.
+    """The parameter inputs of an operation with a window.
 
-    ``first``: the first padding input, one scheme or pads of left, right, top and bottom. Behind it are strides (width,
-    height) and other INT32 scalars, ``scalars`` in all, the last of them the fused activation; then the optional layout
-    and dilation factors (width, height).
+    ``first``: the first padding input, one scheme or pads of left, right, top and bottom. It is followed by strides
+    (width, height) and other INT32 scalars, ``scalars`` in all, the last of them the fused activation; then the
+    optional layout and dilation factors (width, height).
     """
 
     first: int
@@ -86,7 +86,7 @@ class Window:
     def explicit(self, view: OpView) -> bool:
         """Whether the padding is given per side."""
         # The interface distinguishes the two forms only by this input's type: BOOL is a layout, INT32 one more number.
-        behind = self.first + 1 + self.scalars  # where an implicit form ends, or has its layout
+        behind = self.first + 1 + self.scalars  # end of an implicit form, or position of its layout
         return len(view.inputs) > behind and view.type(behind) == OperandType.INT32
 
     def stride(self, view: OpView) -> int:
@@ -154,7 +154,8 @@ def _each(function: Callable[[int, int], int], a: Pair, b: Pair) -> Pair:
 
 
 def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
-    """Padding before and behind one dimension: SAME gives ceil(size / stride) windows, with the odd element behind."""
+    """Return the padding before and after one dimension: SAME gives ceil(size / stride) windows, with the odd element
+    at the end."""
     if scheme != SAME:
         return 0, 0
     total = max((ceil_div(size, stride) - 1) * stride + extent - size, 0)

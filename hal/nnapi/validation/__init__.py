@@ -1,4 +1,5 @@
-"""Models and requests, held to the rules of the interface. A rule is a function whose docstring is the message."""
+"""Validation of models and requests against the rules of the interface. A rule is a function whose docstring is the
+message."""
 
 from .model import validate_model
 from .options import validate_preference, validate_priority

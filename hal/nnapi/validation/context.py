@@ -22,7 +22,9 @@ ELEMENT_BYTES: Mapping[int, int] = {
 @dataclass(frozen=True, slots=True)
 class Context:
     """``values``: bytes of operandValues. ``pools``: bytes of each pool, None where only the pool knows.
-    ``prefixes``: the extension of each prefix, None for one that this driver does not have."""
+
+    ``prefixes``: the extension of each prefix, None for one that this driver does not have.
+    """
 
     values: int
     pools: tuple[int | None, ...]
@@ -30,19 +32,19 @@ class Context:
     prefixes: Mapping[int, ExtensionDefinition | None] = field(default_factory=dict)
 
     def operand_type(self, kind: int) -> ExtensionOperandType | None:
-        """The definition of a type by an extension of this driver; None for any other type."""
+        """Return this driver's extension definition of a type; None for any other type."""
         extension = self.prefixes.get(kind >> CODE_BITS)
         return extension.operand_types.get(kind & _CODE) if extension else None
 
     def operation(self, kind: int) -> Definition | None:
-        """The definition of an operation; None for one that this driver does not have."""
+        """Return the definition of an operation; None for one that this driver does not have."""
         if kind <= _CODE:
             return REGISTRY.get(kind)
         extension = self.prefixes.get(kind >> CODE_BITS)
         return extension.operations.get(kind & _CODE) if extension else None
 
     def knows_operation(self, kind: int) -> bool:
-        """Whether a number is an operation of the interface, or of an extension that the model names."""
+        """Return whether a number is an operation of the interface, or of an extension named by the model."""
         prefix = kind >> CODE_BITS
         if not prefix:
             return kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationTypeRange.OEM_MIN
@@ -50,7 +52,7 @@ class Context:
         return (extension is None and prefix in self.prefixes) or self.operation(kind) is not None
 
     def knows_operand(self, kind: int) -> bool:
-        """The same for a type of operands."""
+        """Return whether a number is an operand type of the interface, or of an extension named by the model."""
         prefix = kind >> CODE_BITS
         if not prefix:
             return kind in _KNOWN
@@ -58,7 +60,7 @@ class Context:
         return (extension is None and prefix in self.prefixes) or self.operand_type(kind) is not None
 
     def element_bytes(self, kind: int) -> int | None:
-        """Bytes of an element, None if they are not known."""
+        """Return the bytes of an element, None if unknown."""
         known = ELEMENT_BYTES.get(kind)
         if known is None and kind > _CODE:
             extension = self.operand_type(kind)
@@ -71,7 +73,7 @@ _KNOWN = frozenset(map(int, OperandType))
 
 
 def context_of(model: Model) -> Context:
-    """The context of a model whose extension names have been checked."""
+    """Return the context of a model with valid extension names."""
     return Context(
         values=len(model.operandValues),
         pools=tuple(None if pool.name == HARDWARE_BUFFER else pool.size for pool in model.pools),

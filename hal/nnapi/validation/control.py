@@ -1,4 +1,4 @@
-"""Rules of IF and WHILE that need the referenced subgraphs, and of references among subgraphs."""
+"""Rules of IF and WHILE that need the referenced subgraphs, and of references between subgraphs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..types import Model, Operand, OperandLifeTime, OperandType, OperationType,
 
 
 def check_references(model: Model) -> None:
-    """Subgraphs must not refer to each other in a circle. Raises InvalidModelError."""
+    """Check that subgraphs do not refer to each other in a cycle. Raises InvalidModelError."""
     edges = [
         [operand.location.offset for operand in each.operands if operand.lifetime == OperandLifeTime.SUBGRAPH]
         for each in model.referenced
     ]
     finished: set[int] = set()
     for root in range(len(edges)):
-        path: dict[int, list[int]] = {root: list(edges[root])}  # no recursion: a client decides how deep it goes
+        path: dict[int, list[int]] = {root: list(edges[root])}  # no recursion, because a client decides the depth
         while path:
             current = next(reversed(path))
             if not path[current]:
@@ -34,7 +34,8 @@ def check_references(model: Model) -> None:
 
 
 def problem(view: OpView, model: Model) -> str | None:
-    """What is wrong with an IF or a WHILE whose own operands are right, or None, also for any other operation."""
+    """Return what is wrong with an IF or a WHILE whose own operands are valid; None if nothing is, or for any other
+    operation."""
     if view.operation.type == OperationType.IF:
         return _if_problem(view, model)
     if view.operation.type == OperationType.WHILE:
@@ -43,7 +44,7 @@ def problem(view: OpView, model: Model) -> str | None:
 
 
 def _if_problem(view: OpView, model: Model) -> str | None:
-    """Both branches take inputs 3 on and give the outputs."""
+    """Both branches take inputs 3 on and return the outputs."""
     for index in (1, 2):
         branch = _subgraph(view, index, model)
         wrong = _match(view.inputs[3:], _inputs(branch), "input", "input", 3) or _match(
@@ -55,7 +56,7 @@ def _if_problem(view: OpView, model: Model) -> str | None:
 
 
 def _while_problem(view: OpView, model: Model) -> str | None:
-    """Condition and body take inputs 2 on; the body gives back the first of them, the outputs first of all."""
+    """Condition and body take inputs 2 on. The body returns the first of these inputs; they start with the outputs."""
     condition, body = _subgraph(view, 0, model), _subgraph(view, 1, model)
     given = view.inputs[2:]
     wrong = _match(given, _inputs(condition), "input", "input", 2) or _condition_problem(_outputs(condition))
@@ -96,8 +97,10 @@ def _outputs(subgraph: Subgraph) -> list[Operand]:
 
 
 def _match(outer: Sequence[Operand], inner: Sequence[Operand], word: str, own: str, first: int = 0) -> str | None:
-    """What keeps operands from being handed over to a subgraph, or back. ``word`` and ``own``: what either are called,
-    ``first``: the number of the first outer one."""
+    """Return why operands cannot be passed to or from a subgraph, or None.
+
+    ``word`` and ``own``: names for outer and inner operands; ``first``: the number of the first outer one.
+    """
     if len(outer) != len(inner):
         return f"it must have {len(outer)} {own}s, got {len(inner)}"
     for number, (one, other) in enumerate(zip(outer, inner, strict=True)):
@@ -107,13 +110,13 @@ def _match(outer: Sequence[Operand], inner: Sequence[Operand], word: str, own: s
 
 
 def compatible(one: Operand, other: Operand) -> bool:
-    """Whether two operands can have the same value: type and quantisation are equal, known dimensions agree."""
+    """Return whether two operands can have the same value: equal type and quantisation, and known dimensions agree."""
     if one.type != other.type or one.scale != other.scale or one.zeroPoint != other.zeroPoint:
         return False
     if one.extraParams != other.extraParams:
         return False
     dims, others = dims_of(one), dims_of(other)
-    # An unknown rank or dimension agrees with any; the execution, which knows them, looks again.
+    # An unknown rank or dimension agrees with any. It is checked again at execution, when it is known.
     if not dims or not others:
         return True
     return len(dims) == len(others) and all(a == b or not a or not b for a, b in zip(dims, others, strict=True))

@@ -1,4 +1,4 @@
-"""The manual's list of the rules that models are held to, made from the rules themselves.
+"""The manual's list of model rules, generated from the rules themselves.
 
 ``python -m hal.nnapi.validation.docs`` writes docs/reference/nnapi-validation.md; with ``--check`` it only says whether
 that file is up to date.
@@ -49,7 +49,7 @@ def _text(rule: Function) -> str:
 
 
 def _table(head: tuple[str, str], rows: Mapping[int, Sequence[Function]], name: Callable[[int], str]) -> list[str]:
-    """One row for each list of rules, naming all that have it."""
+    """Return one row for each list of rules, naming all that have it."""
     sharing: dict[tuple[str, ...], list[str]] = {}
     for key, rules in rows.items():
         sharing.setdefault(tuple(map(_text, rules)), []).append(name(key))
@@ -62,7 +62,7 @@ def _list(rules: Iterable[Function]) -> list[str]:
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     operations = {kind: REGISTRY[kind].rules for kind in sorted(REGISTRY)}
     parts = [_HEAD, "## Operands, by type\n", *_table(("type", "rules"), operands.TYPE_RULES, type_name)]
     parts += ["\nAn operand of an extension's type:\n", *_list(operands.EXTENSION_RULES)]
@@ -87,7 +87,7 @@ def _later() -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the page; exit code 1 if it is out of date."""
+    """Write or check the page. Returns 1 if it is out of date."""
     return write_or_check("hal.nnapi.validation.docs", __doc__, DEFAULT_PATH, render, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Rules of the names and prefixes of extensions."""
+"""Rules for the names and prefixes of extensions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME = re.compile(r"[a-z0-9._]+")
 
 
 def check_names(model: Model) -> None:
-    """Hold ``extensionNameToPrefix`` to its rules. Raises InvalidModelError."""
+    """Check ``extensionNameToPrefix``. Raises InvalidModelError."""
     names: set[str] = set()
     prefixes: set[int] = set()
     for number, entry in enumerate(model.extensionNameToPrefix):
@@ -31,5 +31,5 @@ def check_names(model: Model) -> None:
 
 
 def is_extension_name(name: str) -> bool:
-    """Whether a name has the form of an extension's: [a-z0-9._], and at least one dot."""
+    """Return whether a name has the form of an extension's: [a-z0-9._], and at least one dot."""
     return _NAME.fullmatch(name) is not None and "." in name

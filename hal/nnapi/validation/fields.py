@@ -1,7 +1,7 @@
-"""Values of single fields, as a message over the transport could hold them; others are refused.
+"""Checks of single fields: values that a message of the transport could not hold are rejected.
 
-A client here is Python code and may put any object anywhere; behind this check there are only plain integers, floats,
-tuples and bytes.
+A client here is Python code and may pass any object; after this check there are only plain integers, floats, tuples and
+bytes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ U32 = (1 << 32) - 1
 U64 = (1 << 64) - 1
 I32 = (-(1 << 31), (1 << 31) - 1)
 LONGEST = 1 << 20
-"""No message holds more items; a sequence that is no list may say that it has any number."""
+"""Most items of a message. A sequence that is not a list may claim any length."""
 
 T = TypeVar("T")
 _FLOAT = struct.Struct("<f")
 
 
 class MalformedError(Exception):
-    """A field that no message can hold; argument: the expected form."""
+    """A field that no message can hold. The argument is the expected form."""
 
 
 def integer(value: object, low: int, high: int, field: str) -> int:
-    """A plain integer in [low, high]."""
+    """Return a plain integer in [low, high]."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -41,8 +41,8 @@ def integer(value: object, low: int, high: int, field: str) -> int:
 
 
 def integers(values: object, high: int, field: str) -> tuple[int, ...]:
-    """Plain integers in [0, high]."""
-    found = tuple(items(values, field))  # a copy first: what is checked must be what is used
+    """Return plain integers in [0, high]."""
+    found = tuple(items(values, field))  # copied first, because what is checked must be what is used
     for value in found:
         if type(value) is not int or not 0 <= value <= high:
             return tuple([integer(each, 0, high, field) for each in found])
@@ -50,7 +50,7 @@ def integers(values: object, high: int, field: str) -> tuple[int, ...]:
 
 
 def items(values: object, field: str) -> Sequence[Any]:
-    """The items of a list, a tuple or another sequence."""
+    """Return the items of a list, a tuple or another sequence."""
     if isinstance(values, (list, tuple)):
         return values
     if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, (Sequence, np.ndarray)):
@@ -61,7 +61,7 @@ def items(values: object, field: str) -> Sequence[Any]:
 
 
 def real(value: object, field: str) -> float:
-    """A finite number, rounded to single precision, which is all that a message holds."""
+    """Return a finite number, rounded to the single precision of messages."""
     if not isinstance(value, (float, int, np.floating, np.integer)):
         raise MalformedError(f"{field} must be a number, got {_short(value)}")
     try:
@@ -74,17 +74,18 @@ def real(value: object, field: str) -> float:
 
 
 def boolean(value: object, field: str) -> bool:
-    """True or False, also as 1 or 0."""
+    """Return True or False; 1 and 0 are accepted, too."""
     return bool(integer(bool(value) if isinstance(value, np.bool_) else value, 0, 1, field))
 
 
 def code(value: object, field: str) -> int:
-    """A type's 32 bits, unsigned: a prefix of 0x8000 or more makes the signed number negative."""
+    """Return the 32 bits of a type as an unsigned number: a prefix of 0x8000 or more makes the signed number
+    negative."""
     return integer(value, I32[0], U32, field) & U32
 
 
 def blob(value: object, field: str) -> bytes | memoryview:
-    """Bytes: unchanged, or a read-only view of the client's."""
+    """Return bytes unchanged, or a read-only view of the client's buffer."""
     if type(value) is bytes:
         return value
     try:
@@ -94,14 +95,14 @@ def blob(value: object, field: str) -> bytes | memoryview:
 
 
 def instance(value: object, kind: type[T], field: str) -> T:
-    """An object of a structure's class."""
+    """Return an object of a structure's class."""
     if not isinstance(value, kind):
         raise MalformedError(f"{field} must be of type {kind.__name__}, got {_short(value)}")
     return value
 
 
 def instances(values: object, kind: type[T], field: str) -> Iterable[tuple[int, T]]:
-    """Numbered objects of a structure's class."""
+    """Yield numbered objects of a structure's class."""
     for number, value in enumerate(items(values, field)):
         yield number, instance(value, kind, f"{field}[{number}]")
 

@@ -1,4 +1,4 @@
-"""The rules of a model, in the order in which they rely on each other."""
+"""The rules of a model, in the order of their dependencies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 
 
 def validate_model(model: Model, version: Version = V1_3) -> Model:
-    """Check a model against every rule of the interface, and the features of the ``version`` by which it came. Raises
-    InvalidModelError, and FileCutError for a pool that is truncated while its constants are read.
+    """Check a model against every rule of the interface, and for features newer than the client's ``version``.
 
     Returns the driver's own copy of the model, which the client cannot change: fields are plain values, lists are
     tuples. Constants are not copied: ``operandValues`` is the client's, as a read-only view if necessary, and ``pools``
     are the same objects. Only the bytes of constants that a rule needs are read. An operation that this driver does not
     have is valid if the interface or an extension named by the model may have it.
+
+    Raises InvalidModelError, and FileCutError for a pool that is truncated while its constants are read.
     """
     # The copy comes first: later changes by the client do not affect the checked model.
     copy = structure.copy_model(model)

@@ -221,8 +221,8 @@ LIFETIME_RULES: Mapping[int, tuple[Rule, ...]] = {
 
 
 def operand_problem(operand: Operand, context: Context) -> str | None:
-    """What is wrong with an operand, or None; the first broken rule speaks."""
-    # Types first: what a lifetime asks, such as how long a constant is, has a meaning for known types only.
+    """Return the first broken rule of an operand, or None."""
+    # Types first: rules of lifetimes, such as the length of a constant, are only meaningful for known types.
     for rules in (TYPE_RULES.get(operand.type, EXTENSION_RULES), LIFETIME_RULES[operand.lifetime]):
         for rule in rules:
             if not rule(operand, context):

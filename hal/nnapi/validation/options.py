@@ -1,4 +1,4 @@
-"""Rules of how a model is to be prepared."""
+"""Validation of the options for preparing a model."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .fields import I32, MalformedError, integer
 
 
 def validate_preference(value: object) -> ExecutionPreference:
-    """The preference with a number. Raises InvalidModelError."""
+    """Return the preference with a number. Raises InvalidModelError."""
     return ExecutionPreference(_member(value, ExecutionPreference, "executionPreference"))
 
 
 def validate_priority(value: object) -> Priority:
-    """The priority with a number. Raises InvalidModelError."""
+    """Return the priority with a number. Raises InvalidModelError."""
     return Priority(_member(value, Priority, "priority"))
 
 

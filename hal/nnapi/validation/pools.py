@@ -1,4 +1,4 @@
-"""Rules of memory pools, and their bytes for the rules that ask for a constant."""
+"""Rules of memory pools, and their bytes for rules that read constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..types import Model
 
 
 def check_pools(model: Model) -> None:
-    """Every pool must be memory that is there. Raises InvalidModelError."""
+    """Check that every pool is existing memory. Raises InvalidModelError."""
     for number, pool in enumerate(model.pools):
         problem = pool_problem(pool)
         if problem:
@@ -22,7 +22,7 @@ def check_pools(model: Model) -> None:
 
 
 def pool_problem(pool: Memory) -> str | None:
-    """The problem with a pool, or None. It does not check whether the driver can map it."""
+    """Return the problem with a pool, or None. It does not check whether the driver can map it."""
     name: object = pool.name
     size: object = pool.size
     if not isinstance(name, str) or not isinstance(size, int) or size < 0:
@@ -37,7 +37,7 @@ def pool_problem(pool: Memory) -> str | None:
 class MappedOnDemand(Sequence[Pool]):
     """The bytes of pools, each mapped on first use; None for one that cannot be mapped.
 
-    Then its constants are unknown to the rules, and the preparation, which needs them, fails with the reason.
+    In that case its constants are unknown to the rules, and the preparation, which needs them, fails with the reason.
     """
 
     def __init__(self, pools: Sequence[Memory]) -> None:

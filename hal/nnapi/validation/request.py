@@ -1,4 +1,4 @@
-"""The rules of a request to a model that has been checked."""
+"""The rules of a request for a valid model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRequest:
-    """A valid request. ``inputs``: the shape of each input, every dimension known; None for one that is omitted.
-    ``outputs``: the same, with 0 for a dimension that only the execution determines, None if it is omitted or of
-    unknown rank. ``request``: the driver's own copy; ``pools`` are the same as its."""
+    """A valid request.
+
+    ``inputs``: the shape of each input with every dimension known; None for an omitted one. ``outputs``: the same, with
+    0 for a dimension that only the execution determines, None if it is omitted or of unknown rank. ``request``: the
+    driver's own copy; ``pools`` are those of the copy.
+    """
 
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
@@ -45,7 +48,7 @@ class RequestRules:
         """Check a request against the rules of the interface. Raises InvalidRequestError.
 
         ``fenced``: every output's dimensions must be known, because they are not reported afterwards. ``token`` is
-        called with each token among the pools, and raises for one that is none of the driver's.
+        called with each token among the pools, and raises for a token that is not the driver's.
         """
         copy, pools = _own_copy(request)
         sizes = [_pool_size(number, pool, token) for number, pool in enumerate(pools)]
@@ -57,7 +60,7 @@ class RequestRules:
 def validate_request(
     request: Request, model: Model, *, fenced: bool = False, token: Callable[[int], object] | None = None
 ) -> ResolvedRequest:
-    """``RequestRules.check``, for a model that is used once."""
+    """Call ``RequestRules.check`` for a model that is used once."""
     return RequestRules(model).check(request, fenced=fenced, token=token)
 
 
@@ -80,9 +83,9 @@ def _resolve(
 
 
 def _own_copy(request: Request) -> tuple[Request, list[MemoryPool]]:
-    """A copy in which every field has its declared type and range, and its pools. Raises InvalidRequestError.
+    """Return a copy in which every field has its declared type and range, and its pools. Raises InvalidRequestError.
 
-    It is made before anything is checked: the client may change its request at any time, and executions run later.
+    It is made before any check: the client may change its request at any time, and executions run later.
     """
     try:
         request = instance(request, Request, "the request")
@@ -91,7 +94,7 @@ def _own_copy(request: Request) -> tuple[Request, list[MemoryPool]]:
         return Request(inputs, outputs, pools), pools
     except MalformedError as error:
         raise InvalidRequestError("request", str(error)) from None
-    except Exception as error:  # objects of the client are read here, which may do anything
+    except Exception as error:  # reading the client's objects may raise anything
         raise InvalidRequestError("request", f"cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -103,7 +106,8 @@ def _copy_arguments(values: Sequence[RequestArgument], field: str) -> list[Reque
 def _copy_argument(argument: RequestArgument) -> RequestArgument:
     absent: object = argument.hasNoValue
     place = instance(argument.location, DataLocation, "location")
-    pool, offset, length, padding = place.poolIndex, place.offset, place.length, place.padding  # each read once
+    # each field is read once
+    pool, offset, length, padding = place.poolIndex, place.offset, place.length, place.padding
     if not (
         type(pool) is type(offset) is type(length) is type(padding) is int
         and 0 <= pool <= U32
@@ -135,7 +139,7 @@ def _copy_pool(pool: object, field: str) -> MemoryPool:
 
 
 def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | None) -> int | None:
-    """Bytes of a pool; None for a buffer, and for memory that only the driver behind it can measure."""
+    """Return the bytes of a pool; None for a buffer, and for memory that only the driver behind it can measure."""
     if pool.hidlMemory is not None:
         problem = pool_problem(pool.hidlMemory)
         if problem:
@@ -149,7 +153,7 @@ def _pool_size(number: int, pool: MemoryPool, token: Callable[[int], object] | N
 
 
 class _BrokenRuleError(Exception):
-    """An argument breaks a rule; argument: the message."""
+    """An argument breaks a rule. The argument of the exception is the message."""
 
 
 class _ArgumentRules:
@@ -165,7 +169,8 @@ class _ArgumentRules:
         self._nbytes = self._size(self._declared) if self._complete else None
 
     def resolve(self, argument: RequestArgument, pools: Sequence[int | None], complete: bool) -> Shape | None:
-        """The shape, as far as model and request determine it; None if the argument is omitted or its rank unknown.
+        """Return the shape as far as model and request determine it; None if the argument is omitted or its rank
+        unknown.
 
         ``complete``: every dimension must be known. Raises _BrokenRuleError.
         """
@@ -176,7 +181,7 @@ class _ArgumentRules:
             return None
         shape: Shape | None
         given = tuple(argument.dimensions)
-        if self._complete and (not given or given == self._declared):  # as most are
+        if self._complete and (not given or given == self._declared):  # the usual case
             shape, nbytes = self._declared, self._nbytes
         else:
             shape = self._merge(given)
@@ -188,7 +193,8 @@ class _ArgumentRules:
         return shape
 
     def _merge(self, given: Shape) -> Shape | None:
-        """Dimensions of the model, filled in by the request, which repeats the known ones; None if the rank is open."""
+        """Return the model's dimensions, completed by the request, which must repeat the known ones; None if the rank
+        is unknown."""
         declared = self._declared
         if self._scalar:
             if given and given != (1,):
@@ -215,7 +221,7 @@ class _ArgumentRules:
             return
         if not place.length:
             raise _BrokenRuleError("location.length must be > 0")
-        # Three numbers of 64 bits, whose sum does not wrap here as it would in C.
+        # Three 64-bit numbers, whose sum does not wrap here as it would in C.
         if place.offset + place.length + place.padding > size:
             raise _BrokenRuleError(f"location must lie within its pool of {size} bytes, got {place}")
         if nbytes is not None and place.length != nbytes:

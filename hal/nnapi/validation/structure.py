@@ -1,7 +1,7 @@
 """The driver's own copy of a model, as the transport would have delivered it.
 
-In Android a model goes through a binder: the driver gets a copy whose fields have their declared types. Here the copy
-is made by hand, so that the rules meet nothing else, and nothing that the client changes later.
+In Android a model passes through a binder: the driver gets a copy whose fields have their declared types. Here the copy
+is made explicitly, so that the rules only see valid types, and the client cannot change anything later.
 """
 
 from __future__ import annotations
@@ -45,15 +45,17 @@ _NOWHERE = DataLocation()
 
 
 def copy_model(model: Model) -> Model:
-    """A copy of the model in which every field has its declared type and range. ``operandValues`` and the pools are the
-    client's own. Raises InvalidModelError."""
+    """Return a copy of the model in which every field has its declared type and range.
+
+    ``operandValues`` and the pools are the client's own. Raises InvalidModelError.
+    """
     try:
         return _model(instance(model, Model, "the model"))
     except InvalidModelError:
         raise
     except MalformedError as error:
         raise InvalidModelError("model", str(error)) from None
-    except Exception as error:  # objects of the client are read here, which may do anything
+    except Exception as error:  # reading the client's objects may raise anything
         raise InvalidModelError("model", f"cannot be read: {type(error).__name__}: {error}") from error
 
 

@@ -1,4 +1,5 @@
-"""Rules of a subgraph that know nothing of single operations: lists of indexes, who writes and who reads what."""
+"""Rules of a subgraph that are independent of the kinds of operations: index lists, and reads and writes of
+operands."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ..types import OperandLifeTime, Subgraph
 
 Rule = Callable[[Subgraph], str | None]
-"""Says what is wrong, or None. The docstring is the rule in general, for the manual."""
+"""Returns what is wrong, or None. The docstring is the rule in general form, for the manual."""
 
 _WRITTEN = (OperandLifeTime.TEMPORARY_VARIABLE, OperandLifeTime.SUBGRAPH_OUTPUT)
 
@@ -112,7 +113,7 @@ def consumers_are_counted(subgraph: Subgraph) -> str | None:
 
 
 def count_consumers(subgraph: Subgraph) -> list[int]:
-    """How often each operand is listed among the inputs of operations, all of which exist."""
+    """Return how often each operand is listed among the inputs of operations, all of which exist."""
     counts = [0] * len(subgraph.operands)
     for operation in subgraph.operations:
         for index in operation.inputs:
@@ -130,4 +131,4 @@ RULES: tuple[Rule, ...] = (
     all_written,
     consumers_are_counted,
 )
-"""In this order: each relies on those before it. ``has_operands`` and ``has_operations`` come first of all."""
+"""In order of their dependencies. ``has_operands`` and ``has_operations`` come first."""
