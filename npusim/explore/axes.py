@@ -1,4 +1,4 @@
-"""The values of a key of ``[vary]``: a list, or a range with a step or a factor; each value is checked."""
+"""The values of a key of ``[vary]``: a list, or a range with a step or a factor. Each value is checked."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from npusim.units import Dimension, parse, show
 Refuse = Callable[[str], None]
 RANGE = ("from", "to", "step", "times")
 MOST_VALUES = 4096
-"""Of one key: more is a slip of the pen."""
+"""Limit of the values of one key; a longer range is most likely a mistake."""
 MOST = 1 << 62
-"""Of a number in a range; keys have limits of their own."""
+"""Limit of a number in a range; keys have their own limits."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20}|/[0-9]{1,20})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceAxis:
-    """One key and the values that it runs through.
+    """One key and its values.
 
-    ``plain``: as ``Config.with_`` takes them, numbers in base units; ``toml``: as a file has them; ``ordered``: the
-    next value is a near one, as of numbers and unlike names.
+    ``plain``: values as ``Config.with_`` takes them, with numbers in base units. ``toml``: values as written in a file.
+    ``ordered``: neighbouring values are similar, as for numbers, but not for names.
     """
 
     key: str
@@ -44,14 +44,15 @@ class SpaceAxis:
         return len(self.plain)
 
     def chosen(self, place: int) -> Any:
-        """The value at a place; a fraction that is no key of a device, and so written as text for none, as a number."""
+        """The value at a position. The value of a variable that is no key of a device is stored as text if it is a
+        fraction, and returned as a number."""
         plain = self.plain[place]
         return Fraction(plain) if self.name.dim == NUMBER and isinstance(config_key(self.key), str) else plain
 
 
 @functools.lru_cache(4096)
 def config_key(key: str) -> ValueType | Section | str:
-    """The kind of a dotted key of a description, or the section; text is the problem with it."""
+    """The kind of a dotted key of a description, or its section. For an invalid key: the problem as text."""
     cls: type[Any] = Config
     *above, last = key.split(".")
     for place, name in enumerate(above):
@@ -70,7 +71,7 @@ def config_key(key: str) -> ValueType | Section | str:
 
 
 def config_keys(cls: type[Any] = Config, path: str = "") -> Iterator[tuple[str, ValueType]]:
-    """Every dotted key that has a single value, and its kind."""
+    """Every dotted key with a single value, and its kind."""
     for _, entry in entries(cls):
         if isinstance(entry, Section):
             yield from config_keys(entry.cls, f"{path}{entry.name}.")
@@ -93,9 +94,9 @@ def name_of(kind: ValueType | Section | None) -> Name | None:
 
 
 def read_axis(key: str, raw: object, kind: ValueType | Section | None, refuse: Refuse) -> SpaceAxis | None:
-    """The axis of an entry of ``[vary]``; None if something is wrong, all of which goes to ``refuse``.
+    """The axis of an entry of ``[vary]``. None if it is invalid; all problems are passed to ``refuse``.
 
-    ``kind``: None for a variable of the space's own, whose values are numbers, quantities of one unit, or names.
+    ``kind``: None for a variable defined by the space, whose values are numbers, quantities of one unit, or names.
     """
     if isinstance(raw, Mapping):
         values = _range(raw, kind, refuse)
@@ -140,7 +141,7 @@ def _reader(kind: ValueType | Section) -> tuple[Name, Callable[[object, Refuse],
 
 
 def _kind_of(values: Sequence[object]) -> ValueType:
-    """The kind of a variable that the space defines, by the first of its values."""
+    """The kind of a variable defined by the space, from its first value."""
     dimension = next((d for d in Dimension if isinstance(values[0], str) and _parses(values[0], d)), None)
     if dimension is not None:
         return Quantity(dimension)
@@ -167,7 +168,7 @@ def _switched(value: object, kind: Section, refuse: Refuse) -> Any:
         return None
     try:
         json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):  # dates, and numbers that are not finite: no key has them, and no store keeps them
+    except (TypeError, ValueError):  # dates and non-finite numbers: no key has them, and no store can hold them
         refuse(f"must be a table of finite numbers, texts and flags, got {shown(value)}")
         return None
     return dict(value)
@@ -194,7 +195,7 @@ def _is_range(raw: Mapping[str, object], refuse: Refuse) -> bool:
 
 
 def _range(raw: Mapping[str, object], kind: ValueType | Section | None, refuse: Refuse) -> list[Any] | None:
-    """The values from ``from`` to ``to``, that included if it is met."""
+    """The values from ``from`` up to and, if it is reached, including ``to``."""
     if not _is_range(raw, refuse):
         return None
     if not isinstance(kind, Quantity | Count | Ratio | None):

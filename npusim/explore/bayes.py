@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from npusim.explore.space import Space
 
 ROUND = 8
-"""Designs that are drawn before rows are waited for, however many workers there are: that must not show."""
+"""Designs that are drawn before their rows are needed. Independent of the number of workers, so that it does not affect
+the result."""
 IDLE = 25
-"""Rounds without a new design after which the sampler has no more ideas."""
+"""Rounds without a new design after which the search stops."""
 
 
 def drawn(space: Space, objectives: Objectives, screen: Screen, budget: int) -> Rounds:
-    """``budget`` designs at most, by the sampler of the space. Raises UsageError without Optuna."""
+    """At most ``budget`` designs, drawn by the sampler of the space. Raises UsageError without Optuna."""
     try:
         import optuna
     except ImportError:
@@ -62,7 +63,7 @@ _LACKS = "lacks"
 
 
 def _distributions(space: Space) -> dict[str, Any]:
-    """One parameter for each axis: the place on it."""
+    """One parameter per axis: the position on it."""
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
     return {
@@ -76,7 +77,7 @@ def _sampler(space: Space, constrained: bool) -> Any:
     from optuna import samplers
 
     seed = space.search.seed
-    # From version 5 on a trial receives its constraints; before, samplers called a function.
+    # From version 5 on, a trial receives its constraints. Before, samplers called a function.
     asks = constrained and not hasattr(optuna.Trial, "set_constraint")
     limits: dict[str, Any] = {} if not asks else {"constraints_func": lambda trial: trial.user_attrs.get(_LACKS, [1.0])}
     if space.search.sampler == "random":

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from npusim.explore.space import Design
 
 AT_ONCE = 1024
-"""Designs that the scheduler has at a time."""
+"""Designs that the scheduler holds at a time."""
 PATIENCE = "10s"
 
 
 class Cluster:
-    """The workers of a scheduler. Raises UsageError if there is no Dask, or no scheduler at ``address``."""
+    """The workers of a scheduler. Raises UsageError without Dask, or without a scheduler at ``address``."""
 
     def __init__(self, evaluate: Evaluate, address: str) -> None:
         try:
@@ -36,11 +36,12 @@ class Cluster:
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(f"--cluster {address}: no Dask scheduler answers there: {error}") from None
         self._name = f"npusim-{uuid.uuid4().hex}"
-        # Not an argument of each task: such tasks would all go to the worker that has it. New workers get it too.
+        # Not an argument of each task, because Dask would run all such tasks on the worker that holds it. New workers
+        # also receive a plugin.
         self._client.register_plugin(_evaluator(evaluate), name=self._name)
 
     def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
-        """The row of each design, as they come."""
+        """The row of each design, in order of completion."""
         import distributed
 
         completed: Any = distributed.as_completed
@@ -49,41 +50,41 @@ class Cluster:
         while batch := list(itertools.islice(left, AT_ONCE)):
             futures = {self._client.submit(_evaluated, self._name, each, pure=False): each for each in batch}
             for future in completed(list(futures), loop=self._client.loop):
-                # Waits where the worker that had the result has died meanwhile, and another one computes it again.
+                # This waits if the worker with the result has died and another worker computes it again.
                 error = future.exception()
                 if error is None:
                     yield future.result()
                 else:
-                    # A task that ends one worker after the other is the fault of its design.
+                    # A task that ends several workers one after the other fails because of its design.
                     yield failed(futures[future], f"the cluster gave it up: {type(error).__name__}")
                 future.release()
 
     def close(self) -> None:
-        """Leave the cluster as it was."""
-        with contextlib.suppress(OSError, RuntimeError):  # of a scheduler that has gone
+        """Remove everything that was added to the cluster."""
+        with contextlib.suppress(OSError, RuntimeError):  # the scheduler may be gone
             self._client.unregister_worker_plugin(self._name)
         self._client.close()
 
 
 def _evaluator(evaluate: Evaluate) -> Any:
-    """Data that are sent to each worker once."""
+    """A plugin with the data that each worker receives once."""
     from distributed import WorkerPlugin
 
     class Evaluator(WorkerPlugin):
-        """Keeps how designs are evaluated."""
+        """Holds the evaluation function."""
 
         def __init__(self, blob: bytes) -> None:
             self._blob = blob
 
         def setup(self, worker: Any) -> None:
-            """Runs on the worker when it receives them."""
+            """Called on the worker when it receives the plugin."""
             self.evaluate = pickle.loads(self._blob)
 
     return Evaluator(pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL))
 
 
 def _evaluated(name: str, design: Design) -> StudyRow:
-    """On a worker."""
+    """Evaluate a design on a worker."""
     from distributed import get_worker
 
     plugin: Any = get_worker().plugins[name]

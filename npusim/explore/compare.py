@@ -21,12 +21,13 @@ from npusim.timeline import CAUSES
 
 @dataclass(slots=True)
 class Spent:
-    """Time on the critical path, in ps: in all, and by (unit, cause)."""
+    """Time on the critical path in ps: in total, and by (unit, cause)."""
 
     time_ps: int = 0
     parts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, row: Mapping[str, Any]) -> None:
+        """Add a row of a critical path."""
         self.time_ps += row["time_ps"]
         for part in row["parts"]:
             self.parts[part["unit"], part["cause"]] += part["time_ps"]
@@ -34,9 +35,10 @@ class Spent:
 
 @dataclass(slots=True)
 class LayerDelta:
-    """One layer in both runs. ``since_ps``: when it is first on the critical path of each, None where it never is.
+    """One layer in both runs. ``since_ps``: its first time on the critical path of each run; None if it is never on it.
 
-    ``kind``: as the second run has it, else as the first one; ``names``: of the groups that it is, in each run.
+    ``kind``: of the second run, or of the first one if the second does not have it. ``names``: of its groups in each
+    run.
     """
 
     name: str
@@ -48,6 +50,7 @@ class LayerDelta:
 
     @property
     def delta_ps(self) -> int:
+        """Additional time of the second run in ps."""
         return self.after.time_ps - self.before.time_ps
 
     @property
@@ -57,7 +60,7 @@ class LayerDelta:
         return "both" if first and second else "first" if first else "second"
 
     def deltas(self) -> dict[tuple[str, str], int]:
-        """By (unit, cause), those that differ; they add up to ``delta_ps``."""
+        """Differences by (unit, cause), without zeros. They add up to ``delta_ps``."""
         return _difference(self.before.parts, self.after.parts)
 
     @property
@@ -68,9 +71,9 @@ class LayerDelta:
 
 @dataclass(slots=True)
 class Comparison:
-    """``layers``: in the order of the second run's time; their ``delta_ps`` sum to ``delta_ps``. ``amounts``: other
-    totals of both runs by name, None if a run does not know it. ``stalls``: additional waiting time by unit and reason.
-    ``provenance``: of both, as in their JSON."""
+    """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
+    totals of both runs by name, None if a run does not record it. ``stalls``: additional waiting time by unit and
+    reason. ``provenance``: of both runs, as in their JSON."""
 
     labels: tuple[str, str]
     time_ps: tuple[int, int]
@@ -82,6 +85,7 @@ class Comparison:
 
     @property
     def delta_ps(self) -> int:
+        """Additional time of the second run in ps."""
         return self.time_ps[1] - self.time_ps[0]
 
     def units(self) -> dict[str, int]:
@@ -101,7 +105,7 @@ class Comparison:
 
     @property
     def since(self) -> LayerDelta | None:
-        """The first layer that differs, None if none does."""
+        """The first layer that differs; None if none does."""
         return next((layer for layer in self.layers if layer.deltas()), None)
 
     def to_json_dict(self) -> dict[str, Any]:
@@ -156,9 +160,9 @@ def compare(
 
 
 MOST_PAIRS = 1_000_000
-"""Of groups that share no name, whose best order takes the square of their number to find."""
+"""Limit of pairs of groups without a common name, because finding their best order takes quadratic time."""
 AMOUNTS = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "energy_fj")
-"""Totals beside time that are compared."""
+"""Compared totals, in addition to time."""
 
 
 _ROW = {"name": str, "kind": str, "time_ps": int, "since_ps": int, "members": [str], "parts": [dict]}
@@ -168,7 +172,7 @@ _PROVENANCE = {"config": dict, "versions": dict, "model": dict}
 
 
 def _check(run: Mapping[str, Any], label: str) -> None:
-    """Raise UsageError unless both are valid JSON of runs with something to compare."""
+    """Raise UsageError if a run is invalid JSON or has nothing to compare."""
     for name in ("critical_path", "units", "provenance"):
         if name not in run:
             raise UsageError(f"{label}: has no {name}; must be what npusim run --json writes, of this version")
@@ -196,12 +200,13 @@ def _check(run: Mapping[str, Any], label: str) -> None:
 
 
 def _has(value: object, wanted: Mapping[str, Any]) -> bool:
-    """Whether a table has these members, each of its type."""
+    """Whether a table has these members with values of these types."""
     return isinstance(value, dict) and all(name in value and _is(value[name], kind) for name, kind in wanted.items())
 
 
 def _is(value: object, kind: Any) -> bool:
-    """Whether a value is of a type; of a list or table, whether its items are. Integers are amounts, not negative."""
+    """Whether a value is of a type, and the items of a list or table are. Integers are amounts and must not be
+    negative."""
     if isinstance(kind, list):
         return isinstance(value, list) and all(_is(item, kind[0]) for item in value)
     if isinstance(kind, dict):
@@ -229,7 +234,7 @@ def _stalls(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[tuple[s
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Differences of model, device and versions by key; a value that only one run has is ``none`` in the other."""
+    """Differences of model, device and versions by key. A value that only one run has is ``none`` in the other."""
     flats = []
     for run in (first, second):
         told = run["provenance"]
@@ -245,7 +250,7 @@ def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, t
 
 
 def _values(table: Mapping[str, Any]) -> dict[str, str]:
-    """The values of a device as TOML has them, or, if it is not valid any more, as they stand there."""
+    """The values of a device as in TOML; if the description is not valid any more, the values as recorded."""
     try:
         return {key: value for key, value, _, _ in config_of(table, "").resolved()}
     except ConfigError:
@@ -253,7 +258,7 @@ def _values(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _layers(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> list[LayerDelta]:
-    """Groups of both runs that contain the same operators as one layer each, in the order of time."""
+    """The groups of both runs with the same operators, each set as one layer, in order of time."""
     sides = (before, after)
     owner = _joined(sides)
     _pair_leftovers(sides, owner)
@@ -284,7 +289,7 @@ _Group = tuple[int, int]
 
 
 class _Owners:
-    """Which groups are one layer: union-find, whose names are numbers in the order of first mention."""
+    """Union-find over groups that belong to the same layer. Layers are numbered in order of first mention."""
 
     def __init__(self, groups: Iterable[_Group]) -> None:
         self._above = {group: group for group in groups}
@@ -310,7 +315,7 @@ def _joined(sides: Sequence[Sequence[Mapping[str, Any]]]) -> _Owners:
         seen: Counter[str] = Counter()
         for number, row in enumerate(rows):
             for member in row["members"]:
-                # Two of one name in a run are two; the first is the first of the other run.
+                # Operators of the same name within a run are distinguished by their occurrence, and matched in order.
                 key = member, seen[member]
                 seen[member] += 1
                 owners.join(holder.setdefault(key, (side, number)), (side, number))

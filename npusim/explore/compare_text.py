@@ -1,4 +1,4 @@
-"""A comparison for a person: at most a page."""
+"""A comparison as text of at most a page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ MOST_STALLS = 3
 
 
 def text(found: Comparison, top: int = 10) -> str:
-    """The differences and the change of time: by unit, by cause, and by layer, the ``top`` ones and the rest in one
-    row."""
+    """The change of total time, by unit, by cause and by layer: the ``top`` layers, and all others in one row."""
     blocks = [
         [f"{found.labels[0]}  ->  {found.labels[1]}", *facts(totals(found))],
         _shares("unit", found.units(), found, {}),
@@ -27,7 +26,7 @@ def text(found: Comparison, top: int = 10) -> str:
 
 
 def totals(found: Comparison) -> list[tuple[str, str]]:
-    """Names and values that differ as a whole."""
+    """Names and values of the totals that differ."""
     first, second = found.time_ps
     rows = [("changed", _changes(found.changes)), ("time", _change(first, second, duration))]
     shows: dict[str, tuple[str, Callable[[int], str]]] = {
@@ -86,7 +85,7 @@ def _signed(ps: int) -> str:
 
 
 def _shares(title: str, deltas: Mapping[str, int], found: Comparison, meanings: Mapping[str, str]) -> list[str]:
-    """The largest differences, the others in a row, and their sum."""
+    """The largest differences, the others in one row, and their sum."""
     ordered = sorted(deltas.items(), key=lambda item: (-abs(item[1]), item[0]))
     rest = sum(delta for _, delta in ordered[MOST_UNITS:])
     rows = [

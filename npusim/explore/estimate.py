@@ -1,8 +1,8 @@
-"""The fast tier of exploration: estimates of thousands of designs for one network, without making programs.
+"""The fast tier of exploration: estimates of thousands of designs for one network, without generating programs.
 
-The compiler's groups, problems and cost functions are computed once; then its searches for tiles and memory areas run
-over arrays of designs (see :mod:`npusim.explore.estimates`). Estimates select the designs to simulate: they rank
-designs, and are off by some percent.
+The groups of the compiler, its problems and cost functions are computed once. Its searches for tiles and memory areas
+then run on arrays of designs (see :mod:`npusim.explore.estimates`). Estimates select the designs to simulate. They rank
+designs, and have errors of some percent.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = ["BOUNDS", "Estimates", "Estimator"]
 
 @dataclass
 class Estimates:
-    """Of each design, in arrays of [designs]: picoseconds on the device, bytes over the pins of the DRAM, femtojoules.
+    """Per design, in arrays of [designs]: picoseconds on the device, bytes over the pins of the DRAM, femtojoules.
 
-    nan: not known, as an energy without all prices, or all three of a design on which the network does not ``fit``.
-    With ``layers``: their names, and arrays of [layers][designs]; ``bound``: which of ``BOUNDS`` a layer waits for
-    most, -1 where it is not known.
+    nan: unknown, as an energy without all prices, or all three if the network does not ``fit`` the design. With
+    ``layers``: their names, and arrays of [layers][designs]. ``bound``: index in ``BOUNDS`` of the resource that limits
+    a layer, -1 if unknown.
     """
 
     time_ps: Floats
@@ -68,14 +68,14 @@ class Estimates:
 
     @functools.cached_property
     def unseen(self) -> tuple[str, ...]:
-        """Keys that move simulations otherwise than estimates. See :meth:`Estimator.unseen`."""
+        """Keys that influence simulations, but not estimates. See :meth:`Estimator.unseen`."""
         return self._probe()
 
 
 class Estimator:
     """Estimates of one network on variants of a device.
 
-    Raises the errors of compiling for ``base`` if no device of its kind can compute the network.
+    Raises the errors of compilation for ``base`` if no device of its kind can compute the network.
     """
 
     def __init__(self, graph: Graph, base: Config) -> None:
@@ -87,11 +87,11 @@ class Estimator:
             network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
 
     def estimate(self, columns: Mapping[str, Sequence[object]], *, layers: bool = False) -> Estimates:
-        """One design for each row of the columns: values as in TOML, or plain numbers in base units, by dotted key.
+        """Estimate one design per row of the columns: values as in TOML, or plain numbers in base units, by dotted key.
 
-        Raises ConfigError where a key or a value is none, or where they contradict each other; UsageError for columns
-        of different lengths. Numbers that costs alone depend on vary within one pass over arrays; designs that differ
-        in other keys are estimated apart.
+        Numbers that only costs depend on are varied within one pass over arrays. Designs that differ in other keys are
+        estimated separately. Raises ConfigError for invalid or contradictory keys and values, UsageError for columns of
+        different lengths.
         """
         count = _length(columns)
         arrays, others = self._read(columns, count)
@@ -108,11 +108,11 @@ class Estimator:
         return result.estimates(lambda: self.unseen(columns))
 
     def unseen(self, columns: Mapping[str, Sequence[object]]) -> tuple[str, ...]:
-        """Keys that move simulations by more than 1 % and estimates by less than half or more than twice as much.
+        """Keys that change simulations by more than 1 %, but estimates by less than half or more than twice as much.
 
-        It is measured: from the first design of the columns one key at a time takes the least and the greatest of its
-        other values, or, where it has none, the value of the base. These variants are compiled and simulated, one or
-        two for each key.
+        They are measured: starting at the first design of the columns, one key at a time is set to the lowest and the
+        highest of its other values or, if there are none, to the value of the base. These one or two variants per key
+        are compiled and simulated.
         """
         first = {key: values[0] for key, values in columns.items()}
         pairs: dict[str, list[tuple[dict[str, object], dict[str, object]]]] = {}
@@ -136,7 +136,8 @@ class Estimator:
         )
 
     def _both(self, design: Mapping[str, object]) -> tuple[float, float] | None:
-        """Estimated and simulated picoseconds of a design; None where it is none, or cannot compute the network."""
+        """Estimated and simulated picoseconds of a design. None if the design is invalid or cannot compute the
+        network."""
         from npusim.runtime import Session
 
         try:
@@ -180,7 +181,7 @@ class Estimator:
         return arrays, others
 
     def _may_vary(self, key: str, kind: ValueType, columns: Mapping[str, Sequence[object]]) -> bool:
-        """Whether a key is a number that costs alone depend on, and no section of it is among the columns."""
+        """Whether a key is a number that only costs depend on, and no section that contains it is among the columns."""
         config = self._base
         if not isinstance(kind, Count | Quantity | Ratio) or key in _OF_LOWERINGS:
             return False
@@ -195,22 +196,22 @@ class Estimator:
         )
 
     def _estimate_alike(self, config: Config, arrays: Mapping[str, Array], rows: Index, result: _Result) -> None:
-        """Designs of one kind."""
+        """Estimate designs of one kind."""
         designs = Designs(config, {key: values[rows] for key, values in arrays.items()}, len(rows))
         _check(designs)
         try:
             network = self._network(config)
         except CompileError:
-            return  # on none of them
+            return  # the network fits none of them
         for fused, mine in _fused(network, designs):
             self._estimate_fused(config, fused, designs.take(mine), rows[mine], result)
 
     def _estimate_fused(
         self, config: Config, fused: frozenset[str], designs: Designs, rows: Index, result: _Result
     ) -> None:
-        """Designs on which the same attentions are fused."""
+        """Estimate designs on which the same attentions are fused."""
         network = self._network(config, fused)
-        # Designs with equal prices are searched one after the other.
+        # Designs with equal prices are adjacent.
         order = np.lexsort([designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)])
         for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
             some = designs.take(chunk)
@@ -223,7 +224,7 @@ class Estimator:
                 self._estimate_fused(config, frozenset(), some.take(without), rows[chunk][without], result)
 
     def _network(self, config: Config, fused: frozenset[str] = frozenset()) -> PreparedNetwork:
-        """Data that designs of a kind share; of one core, because several cores run the same layers."""
+        """The network as prepared for a kind of designs. It has one core, because several cores run the same layers."""
         alike = dataclasses.replace(
             config, name="", description="", cores=1, energy=None, technology=None, area=None, host=self._base.host
         )
@@ -248,17 +249,17 @@ def _fused(network: PreparedNetwork, designs: Designs) -> Iterator[tuple[frozens
 
 
 _OF_LOWERINGS = {"cores", "matrix.weight_bits", "dma.reorder_bytes", "dma.decoder_weights_per_cycle"}
-"""Numbers that the form of instructions depends on, not their costs alone."""
+"""Numbers that determine the form of instructions, not only their costs."""
 _OF_PLANS = ("sram.bytes", "dma.channels", "scalar.")
-"""Numbers, or sections, that are no part of a cost of tiles and of which an estimate takes account itself."""
+"""Numbers, or sections, that are not part of the cost of tiles. The estimate handles them itself."""
 _CLOCKS = {"matrix.clock", "vector.clock"}
-"""Where they are left out, they are the device's."""
+"""If they are left out, they are the clock of the device."""
 _AT_ONCE = 2048
-"""Designs in one pass: more would leave the caches of the host."""
+"""Designs per pass: more would exceed the caches of the host."""
 
 
 def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
-    """The order of least time: values and segments on one core, or tiles shared out among several."""
+    """The plan of least time: one core with values and cascades, or tiles shared by several cores."""
     joined = joined_groups(network, designs, cores)
     planner = PlacementPlanner(network, designs, joined)
     keeps = designs.config.sram.keeps_values
@@ -287,7 +288,7 @@ def _ps(plan: Plan) -> Array:
 
 
 class _Result:
-    """Arrays for all designs, filled group by group."""
+    """Arrays for all designs, filled one kind after the other."""
 
     def __init__(self, count: int, *, layers: bool) -> None:
         self._time, self._dram, self._energy = (np.full(count, np.nan) for _ in range(3))
@@ -324,7 +325,7 @@ def _dram(figures: LayerFigures) -> Array:
 
 
 def _length(columns: Mapping[str, Sequence[object]]) -> int:
-    """Rows of all columns."""
+    """The common number of rows of all columns. Raises UsageError."""
     lengths = {key: len(values) for key, values in columns.items()}
     if not lengths:
         raise UsageError("no columns: there must be one for each key that differs, with a value for each design")
@@ -342,7 +343,7 @@ def _order(value: object) -> tuple[bool, float, str]:
 
 
 def _follows(plain: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    """Whether an estimate moves as the simulation does, of (estimated, simulated) of two designs."""
+    """Whether an estimate moves as the simulation does, given (estimated, simulated) of two designs."""
     if plain is None or other is None:
         return plain is other
     if np.isnan(plain[0]) or np.isnan(other[0]):
@@ -352,7 +353,7 @@ def _follows(plain: tuple[float, float] | None, other: tuple[float, float] | Non
 
 
 def _check(designs: Designs) -> None:
-    """Raises ConfigError for the first design whose values contradict each other."""
+    """Raise ConfigError for the first design whose values contradict each other."""
     (bad,) = designs.evaluate(lambda config: next(config.contradictions(), None) is not None)
     for row in np.flatnonzero(np.broadcast_to(bad, (designs.count,)))[:1]:
         found = config_at(designs, int(row)).contradictions()
@@ -360,5 +361,5 @@ def _check(designs: Designs) -> None:
 
 
 def _fills_tiles(config: Config) -> bool:
-    """Whether weights are padded to tiles of the array, which their instructions say."""
+    """Whether weights are padded to tiles of the array, which affects instructions."""
     return config.matrix is not None and config.matrix.weight_tiles

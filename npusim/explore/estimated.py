@@ -1,4 +1,4 @@
-"""The vectorised estimates as a search wants them: an estimator for each model and device, made when it is needed."""
+"""Vectorised estimates for a search: an estimator per model and device, created on first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def estimate_of(graphs: Mapping[str, Graph]) -> Estimate:
-    """Estimates of these models, by name."""
+    """A function that estimates these models, by name."""
     from npusim.explore.estimate import Estimator
 
     known: dict[tuple[str, Config], Estimator] = {}

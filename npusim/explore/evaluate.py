@@ -42,13 +42,13 @@ class EvaluationTask(Protocol):
 
 
 class Evaluate(Protocol):
-    """Gives the row of a design. Picklable, for workers have one each; the row depends on the design alone."""
+    """Returns the row of a design. Picklable, because each worker has a copy. The row depends on the design alone."""
 
     def __call__(self, design: EvaluationTask, /) -> StudyRow: ...
 
 
 class Simulator:
-    """Simulates graphs on designs. ``graphs`` are in the workloads' order."""
+    """Simulates graphs on designs. ``graphs`` are in the order of the workloads."""
 
     def __init__(self, names: Sequence[str], graphs: Sequence[Graph]) -> None:
         self._models = [
@@ -57,12 +57,12 @@ class Simulator:
 
     @property
     def digests(self) -> dict[str, str]:
-        """By model, the digest of its contents."""
+        """The digest of the contents of each model."""
         return {name: digest for name, _, digest in self._models}
 
     @property
     def graphs(self) -> dict[str, Graph]:
-        """The models."""
+        """The models by name."""
         return {name: settled.graph for name, settled, _ in self._models}
 
     def __call__(self, design: EvaluationTask, /) -> StudyRow:
@@ -70,7 +70,8 @@ class Simulator:
 
         config = design.config
         found, reason = [], ""
-        # A program and its timeline go at once when their figures are known: to look for cycles in them finds nothing.
+        # A program and its timeline are freed when their figures are known. They have no cycles, so garbage collection
+        # is off.
         with uncollected():
             try:
                 for name, graph, digest in self._models:
@@ -84,7 +85,7 @@ class Simulator:
 
 
 def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
-    """A simulator of these, each read once. Raises NpusimError that names the model."""
+    """A simulator of these models, each read once. Raises NpusimError that names the model."""
     graphs = []
     for each in workloads:
         try:
@@ -95,9 +96,9 @@ def load_models(workloads: Sequence[Workload], config: Config) -> Simulator:
 
 
 def simulate(graph: Graph | PreparedGraph, config: Config, digest: str = "") -> Result:
-    """One run of a model on a device, without arithmetic: the one that ``npusim run`` reports. Nothing is kept.
+    """One run of a model on a device without arithmetic, as reported by ``npusim run``. Nothing is cached.
 
-    Where weights stay in SRAM that is the second one. Raises UnsupportedError, CompileError, DeviceMemoryError.
+    If weights stay in SRAM, it is the second run. Raises UnsupportedError, CompileError, DeviceMemoryError.
     """
     from npusim._core import DefaultFloats
     from npusim.compiler.pipeline import compile_graph
@@ -112,7 +113,7 @@ def simulate(graph: Graph | PreparedGraph, config: Config, digest: str = "") -> 
 
 
 def area_um2(config: Config) -> int | None:
-    """Square micrometres of a device, as far as all parts of it are known."""
+    """Area of a device in square micrometres; None if a part is unknown."""
     from npusim.hw.area import area
 
     return area(config).total
@@ -129,7 +130,7 @@ def figures_of(model: str, result: Result) -> ModelFigures:
 
 
 def busy_shares(result: Result) -> Mapping[str, float]:
-    """The part of the time in which each kind of unit works, the mean of its instances, and the DRAM's pins."""
+    """The fraction of time in which each kind of unit (mean of its instances) and the DRAM pins are busy."""
     counters = result.counters
     whole = counters.duration_ps
     if not whole:
@@ -150,4 +151,4 @@ def _one_line(error: Exception) -> str:
 
 
 MOST_REASON = 300
-"""Characters of a reason: a store has many."""
+"""Limit in characters, because a store has many reasons."""

@@ -1,4 +1,4 @@
-"""The row of a design: figures of each model, how they were found, or why there are none."""
+"""The row of a design: figures of each model and their tier, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ FIGURES: dict[str, Name] = {
     "power": Name(*DIMENSIONS[Dimension.POWER]),
     "area": Name(*DIMENSIONS[Dimension.AREA]),
 }
-"""Every figure, in base units: ps, cycles, B, fJ, uW, um2. Area is of the device, the others of a model on it."""
+"""All figures, in base units: ps, cycles, B, fJ, uW, um2. Area is that of the device, the others of a model on it."""
 OF_MODELS = tuple(name for name in FIGURES if name != "area")
 
 SIMULATED, ESTIMATED = "simulated", "estimated"
 REFUSED, FAILED = "refused", "failed"
-"""Besides the tiers: a design that cannot be built or compiled for, and one whose evaluation did not end."""
+"""Status in addition to the tiers: a design that cannot be built or compiled for, and one whose evaluation did not
+end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """Of one model on one design; None is unknown. ``busy``: part of the time in which each resource works."""
+    """Figures of one model on one design; None: unknown. ``busy``: fraction of time in which each resource is busy."""
 
     model: str
     latency: int | float
@@ -43,7 +44,7 @@ class ModelFigures:
 
 @dataclass(frozen=True, slots=True)
 class StudyRow:
-    """The row of a design. ``status``: a tier, REFUSED or FAILED, with the ``reason``."""
+    """The row of a design. ``status``: a tier, REFUSED or FAILED; the latter two have a ``reason``."""
 
     number: int
     base: str
@@ -61,14 +62,14 @@ class StudyRow:
 
 
 def power_uw(energy_fj: float | None, latency_ps: float) -> int | None:
-    """Microwatts over a run: a femtojoule in a picosecond is a milliwatt."""
+    """Average power of a run in microwatts; a femtojoule per picosecond is a milliwatt."""
     return None if energy_fj is None or not latency_ps else int(energy_fj * 1000 // latency_ps)
 
 
 def values_of(row: StudyRow, weights: Mapping[str, Fraction]) -> dict[str, Any]:
-    """The figures by the names that formulas have for them; over all models, the mean by their weights.
+    """The figures under their names in formulas. Over all models: their weighted mean.
 
-    Power over all models is their energy over their time, as of one after the other.
+    Power over all models is their total energy divided by their total time, as if they ran one after the other.
     """
     found: dict[str, Any] = {"area": row.area}
     of = {each.model: each for each in row.figures}

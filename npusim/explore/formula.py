@@ -24,23 +24,23 @@ from npusim.errors import shown
 from npusim.units import Dimension
 
 Dim = tuple[int, int, int, int] | str
-"""Exponents of byte, second, joule and metre; ``text`` and ``flag`` have no arithmetic."""
+"""Exponents of byte, second, joule and metre. ``text`` and ``flag`` have no arithmetic."""
 NUMBER: Dim = (0, 0, 0, 0)
 TEXT: Dim = "text"
 FLAG: Dim = "flag"
 LONGEST = 1000
-"""Characters of a formula: a person wrote it."""
+"""Limit of the length of a formula in characters."""
 DEEPEST = 50
-"""Brackets of a formula that may lie in each other."""
+"""Limit of nested brackets."""
 MOST_WHOLE = 1000
-"""Bits of a value's whole part, in base units or SI units: a float has 1024."""
+"""Limit in bits of the whole part of a value, in base units or SI units: a float has 1024."""
 MOST_BITS = 4096
-"""Most bits of an exact value, numerator and denominator together. The size of a result is bounded before it is
-computed, because powers of powers would take any time and memory."""
+"""Limit in bits of an exact value, numerator and denominator together. The size of a result is bounded before it is
+computed, because powers of powers could take any time and memory."""
 Size = tuple[int, int]
-"""A value is below 2 to the first power, and its denominator at most 2 to the second."""
+"""(a, b): a value is below 2**a, and its denominator at most 2**b."""
 _NAMED: Size = (64, 20)
-"""Bits of the value of a name in its base unit: keys and figures fit 64 bits, denominators Ratio.limit."""
+"""Bits of the value of a name in its base unit: keys and figures fit 64 bits, denominators fit Ratio.limit."""
 
 DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
     Dimension.TIME: ((0, 1, 0, 0), Fraction(1, 10**12)),
@@ -54,7 +54,7 @@ DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
 }
 """Exponents, and the size of a base unit of ``npusim.units`` in bytes, seconds, joules and metres."""
 _LARGE = {"uJ": Fraction(1, 10**6), "mJ": Fraction(1, 10**3), "J": Fraction(1)}
-"""Of energy: single actions need none of them, runs do."""
+"""Units of energy for runs; single actions have smaller ones."""
 _UNITS: dict[str, tuple[Fraction, Dim]] = {
     **{
         suffix: (size * scale, dim)
@@ -70,10 +70,10 @@ _NOUNS: dict[Dim, str] = {
     **{dim: dimension.noun for dimension, (dim, _) in DIMENSIONS.items()},
 }
 _SPELT = "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
-# A quantity, or quoted text, in which nothing is one. After a unit there is no more of a name: "16 B/sram" is not B/s.
+# A quantity, or quoted text, which is kept. The unit must not be followed by a letter: "16 B/sram" is not in B/s.
 _QUANTITY = re.compile(rf"'[^']*'|\"[^\"]*\"|(?<![\w.])([0-9]+(?:\.[0-9]+)?)\s*({_SPELT})(?![\w.(])", re.ASCII)
 MOST_NAMES = 20
-"""Names that a message lists."""
+"""Limit of the names listed in a message."""
 
 
 class FormulaError(ValueError):
@@ -82,9 +82,9 @@ class FormulaError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """The meaning of a name in a formula: its dimension, and its base unit in SI units.
+    """The type of a name in a formula: its dimension, and its base unit in SI units.
 
-    ``size``: of a value in base units.
+    ``size``: size of a value in base units.
     """
 
     dim: Dim = NUMBER
@@ -94,7 +94,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FormulaScope:
-    """The available names. ``figures`` may be called with the name of a model in quotes; alone, they are of all
+    """The available names. ``figures`` may be called with the name of a model in quotes. Without a call, they cover all
     models."""
 
     names: Mapping[str, Name]
@@ -103,13 +103,13 @@ class FormulaScope:
 
 
 Values = Mapping[str, Any]
-"""By name, in base units: of a figure, ``latency`` and ``latency(bert)``."""
+"""Values by name in base units. Figures have the names ``latency`` and ``latency(bert)``."""
 _Eval = Callable[[Values], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A checked formula. ``uses``: the names whose values it needs; ``size``: of its values."""
+    """A checked formula. ``uses``: the names whose values it needs. ``size``: bound of its values."""
 
     text: str
     dim: Dim
@@ -118,10 +118,10 @@ class Formula:
     size: Size = (0, 0)
 
     def __call__(self, values: Values) -> Any:
-        """The value in SI units, exact if the values are; of a condition, its violation.
+        """The value in SI units, exact if the values are. For a condition: its violation.
 
-        A condition is fulfilled at 0 and below; else the value is the distance to the limit, relative to the limit. An
-        unknown value gives nan. Raises ZeroDivisionError.
+        A condition is fulfilled if the violation is at most 0; otherwise this is the distance to the limit, relative to
+        the limit. An unknown value gives nan. Raises ZeroDivisionError.
         """
         return self._evaluate(values)
 
@@ -182,7 +182,7 @@ class _Compiler:
             raise FormulaError(f"must have at most {DEEPEST} brackets in each other: {shown(self._text)}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python's advice about text that is no program
+                warnings.simplefilter("ignore")  # Python warns about text that is not a program
                 tree = ast.parse(_QUANTITY.sub(self._quantity, self._text.strip()), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise FormulaError(f"is no formula: {shown(self._text)}; may have {_ALLOWED}") from None
@@ -349,12 +349,12 @@ class _Compiler:
             raise FormulaError(f"must not put {noun(left)} beside {noun(right)}: {self._as_written(node)}")
 
     def _as_written(self, node: ast.expr) -> str:
-        """A part of the formula for a message, with the quantities that it was written with."""
+        """A part of the formula for a message, with its quantities as the user wrote them."""
         return shown(_PLACEHOLDER.sub(lambda match: self._spelt[match[0]], ast.unparse(node)))
 
 
 def _depth(text: str) -> int:
-    """How many brackets lie in each other; those within quotes count, too."""
+    """The depth of nested brackets, including those within quotes."""
     depths = itertools.accumulate((letter in "([{") - (letter in ")]}") for letter in text)
     return max(depths, default=0)
 
@@ -408,7 +408,7 @@ def _value(name: str, known: Name) -> _Part:
 
 
 def _differs(left: _Eval, right: _Eval) -> _Eval:
-    """The violation of an equation of texts or flags: all or nothing."""
+    """The violation of an equality of texts or flags: 0 or 1."""
 
     def evaluate(values: Values) -> Any:
         found = left(values) != right(values)
@@ -418,7 +418,7 @@ def _differs(left: _Eval, right: _Eval) -> _Eval:
 
 
 def _lack(left: _Eval, right: _Eval, sign: int, strict: bool) -> _Eval:
-    """How much a comparison lacks, as a part of its right side."""
+    """The violation of a comparison, relative to its right side."""
 
     def evaluate(values: Values) -> Any:
         a, b = _alike(left(values), right(values))
@@ -441,7 +441,7 @@ _LEAST = 1e-9
 
 
 def _alike(a: Any, b: Any) -> tuple[Any, Any]:
-    """Both as arrays of floats if one is an array, whose divisions by zero give infinities and nan."""
+    """Convert both to arrays of floats if one is an array, so that division by zero gives infinities and nan."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.asarray(a, float), np.asarray(b, float)
     return a, b
@@ -470,5 +470,5 @@ def _extreme(ufunc: Any, plain: Callable[[list[Any]], Any], values: list[Any]) -
 
 def _rounded(ufunc: Any, plain: Callable[[Any], int], value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return ufunc(value.astype(float))  # of fractions, if the formula has a number
+        return ufunc(value.astype(float))  # fractions, if the formula contains a number
     return value if math.isnan(value) else Fraction(plain(value))

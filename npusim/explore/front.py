@@ -1,4 +1,4 @@
-"""Which designs no other is better than: better in one objective, and worse in none. All are to be small."""
+"""Pareto fronts: designs that are not dominated. All objectives are minimised."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ _BLOCK = 1024
 
 
 def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
-    """Which of ``points`` [n, objectives] no other dominates; of equal ones all. Those with a nan are never.
+    """The mask of ``points`` [n, objectives] that are not dominated. Of equal points, all are kept. Points with a nan
+    are never on the front.
 
-    ``margin``: one is dominated only by another that is better by this part in every objective, as where figures may
-    be wrong by so much.
+    ``margin``: a point is only dominated by another that is better by this fraction in every objective. Use it if
+    figures have errors of that size.
     """
     found: Mask = np.logical_not(np.any(np.isnan(points), axis=1))
     if not found.any():
         return found
-    # Only those that dominate by the plain rule can do so by a margin: a small front is compared with all.
+    # Only points that dominate without a margin can dominate with one, so comparing with the small front is enough.
     front = on_front(points)
     if margin <= 0:
         return front
@@ -33,8 +34,8 @@ def non_dominated(points: Floats, margin: float = 0.0) -> Mask:
 
 
 def layers(points: Floats, wanted: int, margin: float = 0.0) -> list[int]:
-    """Places of ``wanted`` points: the front, then the front of the rest, and so on; of the last one those that lie
-    far from each other, by the first objective."""
+    """Indices of ``wanted`` points: the front, then the front of the rest, and so on. From the last front, points that
+    are far apart, sorted by the first objective."""
     left = np.flatnonzero(~np.isnan(points).any(axis=1))
     found: list[int] = []
     while len(found) < wanted and len(left):
@@ -49,7 +50,7 @@ def layers(points: Floats, wanted: int, margin: float = 0.0) -> list[int]:
 
 
 def spread(points: Floats, wanted: int) -> Places:
-    """Places of ``wanted`` points of a front that are far from each other, its ends first among them."""
+    """Indices of ``wanted`` points of a front that are far apart, beginning with its ends."""
     low, high = points.min(axis=0), points.max(axis=0)
     scaled = (points - low) / np.where(high > low, high - low, 1)
     chosen = list(dict.fromkeys(int(place) for place in scaled.argmin(axis=0)))[:wanted]

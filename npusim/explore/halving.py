@@ -1,8 +1,8 @@
 """Successive halving by tiers: cheap checks first, exact simulation last.
 
-All designs, or a sample of them, are estimated, and the best estimates are simulated. Their errors correct estimates of
-neighbouring designs; then promising designs near the front are simulated, round by round, until nothing improves or the
-budget is spent. All figures of the answer are simulated.
+All designs, or a sample of them, are estimated, and the designs with the best estimates are simulated. Their errors
+correct the estimates of neighbouring designs. Then promising designs near the front are simulated, round by round,
+until nothing improves or the budget is spent. All reported figures are simulated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from npusim.explore.space import Space
 
 FIRST = 3
-"""The part of the budget that the first round takes: 1 / FIRST."""
+"""The first round takes 1 / FIRST of the budget."""
 ROUNDS = 12
-"""The budget is spent in about so many rounds."""
+"""The budget is spent in about this number of rounds."""
 LEAST_ROUND = 8
 KEPT = 20_000
-"""Most designs that are ranked again after each round: the best by estimate."""
+"""Limit of the designs that are ranked again after each round: the best by estimate."""
 NEAR = 6
-"""Simulated designs whose errors correct an estimate."""
+"""Number of simulated designs whose errors correct an estimate."""
 
 
 class Halving:
@@ -45,7 +45,7 @@ class Halving:
         self._known_places: dict[int, list[float]] = {}
 
     def rounds(self, budget: int) -> Rounds:
-        """Ask for rounds of designs, ``budget`` of them at most."""
+        """Yield rounds of designs, at most ``budget`` in total."""
         self._estimate()
         wanted = self._first(max(LEAST_ROUND, budget // FIRST))[:budget]
         while wanted:
@@ -68,8 +68,7 @@ class Halving:
         return found
 
     def _first(self, wanted: int) -> list[int]:
-        """The first layers of fronts by estimate, and a tenth of other designs, which can show errors of the
-        estimates."""
+        """The first layers of fronts by estimate, and a tenth of other designs to reveal errors of the estimates."""
         table = self.table
         if not table.numbers:
             return []
@@ -85,7 +84,7 @@ class Halving:
         return [table.numbers[place] for place in chosen]
 
     def _keep(self, points: Floats, near: Places, chosen: list[int]) -> None:
-        """Designs whose estimates are ranked again after each round."""
+        """Choose the designs whose estimates are ranked again after each round."""
         if len(near) <= KEPT:
             kept = near
         else:
@@ -95,7 +94,7 @@ class Halving:
         self._kept = set(map(int, kept)) | set(chosen)
 
     def _next(self, wanted: int) -> list[int]:
-        """Designs that may be better than the front so far: by corrected estimates, and beside it."""
+        """Designs that may be better than the current front: by corrected estimates, and neighbours of the front."""
         front = self._front()
         beside = {n for number in front for n in neighbours(self._space, number)} - self._rows.keys()
         known_before = len(self.table.numbers)
@@ -110,7 +109,7 @@ class Halving:
         promising = (lack <= self._margin) & ~np.isnan(points).any(axis=1)
         exact = self._points(front)
         adjacent = np.isin(places, [self.table.place[number] for number in allowed])
-        # Beside the front an estimate has the benefit of the doubt; elsewhere it must be better as it is.
+        # Next to the front, an estimate may be better by the margin; elsewhere it must be better without one.
         hopeful = promising & ~_beaten(points * np.where(adjacent, 1 - self._margin, 1.0)[:, None], exact)
         candidates = np.flatnonzero(hopeful)
         if not len(candidates):
@@ -118,7 +117,7 @@ class Halving:
         return [self.table.numbers[places[candidates[i]]] for i in _best(points[candidates], wanted)]
 
     def _front(self) -> list[int]:
-        """The numbers of the designs that are the answer so far."""
+        """The numbers of the designs on the current front."""
         fit = [number for number, row in self._rows.items() if not self._objectives.broken(row)]
         if not fit:
             return self._nearly()
@@ -126,7 +125,7 @@ class Halving:
         return [number for number, on in zip(fit, mask, strict=True) if on]
 
     def _nearly(self) -> list[int]:
-        """If nothing fulfils the constraints yet: the smallest violation."""
+        """If nothing fulfils the constraints yet: the design with the smallest violation."""
         known = [row for row in self._rows.values() if row.known]
         lacks = {row.number: max(self._objectives.lacks(row), default=0.0) for row in known}
         return sorted(lacks, key=lambda number: (lacks[number], number))[:LEAST_ROUND]
@@ -136,7 +135,7 @@ class Halving:
         return np.array(points, float).reshape(len(points), len(self._space.objectives))
 
     def _corrections(self, places: Places) -> Mapping[tuple[str, str], Floats]:
-        """By model and figure, the correction factor of an estimate from the errors of simulated neighbours."""
+        """Correction factors of estimates by model and figure, from the errors of simulated neighbours."""
         rows = [row for row in self._rows.values() if row.known]
         count = len(self.table.numbers)
         if not rows:
@@ -150,14 +149,14 @@ class Halving:
             for figure in OF_MODELS:
                 exact = np.array([_known(getattr(row.figures[index], figure)) for row in rows])
                 error = np.log(np.maximum(exact, 1e-9)) - np.log(self.table.column(model, figure)[done])
-                error = np.where(np.isnan(error), 0.0, error)  # of a design that was taken not to fit
+                error = np.where(np.isnan(error), 0.0, error)  # no correction for designs estimated not to fit
                 factor = np.full(count, np.nan)
                 factor[places] = np.exp((weights * error[nearest]).sum(axis=1))
                 found[model, figure] = factor
         return found
 
     def _coordinates(self, numbers: list[int]) -> Floats:
-        """Places on the axes from 0 to 1; names are as far from each other as the ends of an axis."""
+        """Positions on the axes, scaled to 0 to 1. Different names are as far apart as the ends of an axis."""
         for number in numbers:
             if number not in self._known_places:
                 self._known_places[number] = self._coordinate(number)
@@ -181,7 +180,7 @@ def _known(value: float | None) -> float:
 
 
 def _beaten(points: Floats, front: Floats) -> Mask:
-    """Which points one of the front is at least as good as in everything."""
+    """The mask of points that a point of the front equals or beats in every objective."""
     if not len(front):
         return np.zeros(len(points), np.bool_)
     beaten: Mask = np.any(np.all(front[None] <= points[:, None], axis=2), axis=1)
@@ -189,20 +188,20 @@ def _beaten(points: Floats, front: Floats) -> Mask:
 
 
 def _best(points: Floats, wanted: int) -> list[int]:
-    """Places of the best, spread over their front."""
+    """Indices of the best points, spread over their front."""
     chosen = layers(points, min(wanted, len(points)))
     return chosen if chosen else spread(points, wanted).tolist()
 
 
 def _weights(there: Floats, here: Floats) -> tuple[Floats, Places]:
-    """For each point ``there`` the nearest of those ``here``, and how much each counts."""
+    """For each point of ``there``, the nearest points of ``here``, and their weights."""
     count = min(NEAR, len(here))
     nearest = np.empty((len(there), count), np.intp)
     weights = np.empty((len(there), count))
     for start in range(0, len(there), 1024):
         block = there[start : start + 1024]
         distance = np.abs(block[:, None] - here[None]).sum(axis=2)
-        # Of two that are as near, the first one; and in one order, so that sums are the same on every machine.
+        # At equal distance the first point is taken. The order is fixed, so that sums are the same on every machine.
         distance += np.arange(len(here)) * 1e-9
         order = np.sort(np.argpartition(distance, count - 1, axis=1)[:, :count], axis=1)
         near = 1 / (np.take_along_axis(distance, order, 1) + 1e-3) ** 2

@@ -1,4 +1,4 @@
-"""Values of keys of a space file that are not single values: lists, shapes, tables; and the tables themselves.
+"""Types of the keys of a space file that have no single value: lists, shapes, tables; and the tables themselves.
 
 They are read, validated and documented like device descriptions (``npusim.hw.keys``).
 """
@@ -22,7 +22,7 @@ SAMPLERS = ("tpe", "nsga2", "random")
 
 @dataclasses.dataclass(frozen=True)
 class Texts(ValueType):
-    """A list of texts; ``alone``: a single text is accepted as a list of one."""
+    """A list of texts. ``alone``: a single text is accepted as a list of one."""
 
     alone: bool = False
 
@@ -63,7 +63,7 @@ class Shape(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class TableOf(ValueType):
-    """A table with names of the writer's own and one kind of value."""
+    """A table with arbitrary names and one type of value."""
 
     element: ValueType
 
@@ -85,7 +85,7 @@ class TableOf(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class Numbers(ValueType):
-    """The value of an input: a number, a truth value, or a list of them."""
+    """The value of an input: a number, a boolean, or a list of them."""
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:
         items = value if isinstance(value, list) else [value]
@@ -104,7 +104,7 @@ class Numbers(ValueType):
 
 @dataclasses.dataclass(frozen=True)
 class Anything(ValueType):
-    """A table that is read later, when it is known which device it is about."""
+    """A table that is validated later, when its device is known."""
 
     texts: bool = False
     fixed: bool = False
@@ -168,57 +168,59 @@ class _Below(Reading):
 class VariantConfig:
     """One form of a model; its values override those of the model."""
 
-    name: str = key(Text(), "its name; that of the figures is MODEL/NAME")
-    weight: Fraction = key(Ratio(1 << 20, positive=True), "how much it counts beside the others", Fraction(1))
-    shape: tuple[int, ...] | None = key(Shape(), "of the input of a network", None)
+    name: str = key(Text(), "name of the form; its figures are called MODEL/NAME")
+    weight: Fraction = key(Ratio(1 << 20, positive=True), "weight in means over models", Fraction(1))
+    shape: tuple[int, ...] | None = key(Shape(), "input shape of a network", None)
     input_shapes: dict[str, tuple[int, ...]] | None = key(TableOf(Shape()), "shapes of inputs, by name", None)
     bind: dict[str, Any] | None = key(TableOf(Numbers()), "values of inputs that become constants", None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """A model, and how much it counts."""
+    """A model and its weight."""
 
-    name: str = key(Text(), "its name in figures and formulas; the file's or the network's unless given", "")
+    name: str = key(Text(), "name in figures and formulas; default: the name of the file or network", "")
     file: str = key(Text(), "an ONNX file; a path is relative to the space file", "")
-    network: str = key(Text(), "a public network by name, without its weights' values", "")
-    weight: Fraction = key(Ratio(1 << 20, positive=True), "how much it counts beside the others", Fraction(1))
-    shape: tuple[int, ...] | None = key(Shape(), "of the input of a network: batch, rows, columns, channels", None)
+    network: str = key(Text(), "a public network by name, without values of weights", "")
+    weight: Fraction = key(Ratio(1 << 20, positive=True), "weight in means over models", Fraction(1))
+    shape: tuple[int, ...] | None = key(Shape(), "input shape of a network: batch, rows, columns, channels", None)
     input_shapes: dict[str, tuple[int, ...]] | None = key(TableOf(Shape()), "shapes of inputs, by name", None)
     bind: dict[str, Any] | None = key(TableOf(Numbers()), "values of inputs that become constants", None)
     variant: tuple[VariantConfig, ...] | None = key(
-        RowsOf(VariantConfig), "forms of the model, each with figures", None
+        RowsOf(VariantConfig), "forms of the model, each with its own figures", None
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SearchConfig:
-    """How designs are chosen."""
+    """Selection of the designs to simulate."""
 
     method: str = key(Choice(METHODS), "auto: exhaustive up to budget designs, halving over more", "auto")
-    budget: int = key(Count(1, 1 << 24), "designs that are simulated at most", 500)
-    seed: int = key(Count(0, 1 << 31), "of all that is drawn", 0)
+    budget: int = key(Count(1, 1 << 24), "maximum number of simulated designs", 500)
+    seed: int = key(Count(0, 1 << 31), "seed of all random choices", 0)
     screen: int = key(
-        Count(1, 1 << 24), "halving: designs that are estimated at most, a sample of a larger space", 200_000
+        Count(1, 1 << 24), "halving: maximum number of estimated designs, a sample of a larger space", 200_000
     )
     margin: Fraction = key(
-        Ratio(8), "halving: part by which an estimate may be off before its design is dropped", Fraction(1, 4)
+        Ratio(8), "halving: assumed relative error of estimates, within which a design is kept", Fraction(1, 4)
     )
-    sampler: str = key(Choice(SAMPLERS), "optuna: how it draws designs", "tpe")
+    sampler: str = key(Choice(SAMPLERS), "optuna: the sampler", "tpe")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class SpaceFile:
-    """A space file, before its keys of a device are looked up."""
+    """A space file before its keys of a device are resolved."""
 
-    name: str = key(Text(), "one word for it; the file's name unless given", "")
-    base: tuple[str, ...] = key(Texts(alone=True), "the device that is varied, or several: names or paths")
+    name: str = key(Text(), "short name; default: the name of the file", "")
+    base: tuple[str, ...] = key(Texts(alone=True), "the device to vary, or several: names or paths")
     objectives: tuple[str, ...] = key(
-        Texts(alone=True), "what is to be small: figures, or formulas of them", ("latency", "area")
+        Texts(alone=True), "figures to minimise, or formulas of them", ("latency", "area")
     )
     constraints: tuple[str, ...] | None = key(Texts(alone=True), "conditions that a design must meet", None)
-    set: dict[str, Any] | None = key(Anything(fixed=True), "keys of the device that are other than in every base", None)
+    set: dict[str, Any] | None = key(
+        Anything(fixed=True), "keys of the device with values that replace those of the bases", None
+    )
     vary: dict[str, Any] | None = key(Anything(), "keys of the device, or names for formulas, and their values", None)
-    derive: dict[str, Any] | None = key(Anything(texts=True), "keys of the device that follow from others", None)
-    model: tuple[ModelConfig, ...] = key(RowsOf(ModelConfig), "what runs on the devices")
-    search: SearchConfig = section(SearchConfig, "how designs are chosen")
+    derive: dict[str, Any] | None = key(Anything(texts=True), "keys of the device derived from others", None)
+    model: tuple[ModelConfig, ...] = key(RowsOf(ModelConfig), "the models that run on the devices")
+    search: SearchConfig = section(SearchConfig, "selection of designs")

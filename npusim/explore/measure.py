@@ -1,4 +1,4 @@
-"""Points of many devices for one model: compiled and simulated for each, in one process or in several."""
+"""Points of several devices for one model, each compiled and simulated, in one or several processes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from npusim.runtime.provenance import as_json
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """``model``: an ONNX file; ``shapes``, ``bind``: values for its open inputs; ``jobs``: processes.
+    """``model``: an ONNX file. ``shapes``, ``bind``: values for its open inputs. ``jobs``: number of processes.
 
-    The points are the same for any number of processes, in the order of the devices.
+    The points do not depend on the number of processes. They are in the order of the devices.
     """
 
     model: Path
@@ -45,7 +45,7 @@ class Measurer:
         }
 
     def one(self, device: Config) -> WhatIfPoint | str:
-        """The point of a device; if it cannot have the model, why."""
+        """The point of a device; the reason as text if the model cannot run on it."""
         from npusim.runtime import Session
 
         try:

@@ -26,16 +26,16 @@ class Objectives:
 
     @property
     def first(self) -> list[Formula]:
-        """Constraints that need no run of a model."""
+        """Constraints that do not need a run of a model."""
         return [each for each in self.space.constraints if not each.uses & self._figures]
 
     @property
     def later(self) -> list[Formula]:
-        """Constraints that need one."""
+        """Constraints that need a run."""
         return [each for each in self.space.constraints if each.uses & self._figures]
 
     def excluded(self, number: int, config: Config, area: float | None) -> str:
-        """The constraint that a design violates for every model; empty if there is none."""
+        """The constraint that a design violates regardless of models; empty if there is none."""
         if area is None and any("area" in formula.uses for formula in self.space.objectives):
             return next(
                 (f"{each.text}: area is not known" for each in self.first if "area" in each.uses),
@@ -45,19 +45,20 @@ class Objectives:
         return _broken(self.first, values)
 
     def values(self, row: StudyRow) -> dict[str, Any]:
-        """The names that formulas may use, for one design."""
+        """The values of the names in formulas, for one design."""
         device = {}
         if self.device_names:
             device = self.space.names(row.number, self.space.config(row.number))
         return {**device, **values_of(row, self.weights)}
 
     def of(self, row: StudyRow) -> tuple[float, ...]:
-        """The objectives in SI units; nan where one is unknown."""
+        """The objectives in SI units; nan if unknown."""
         values = self.values(row)
         return tuple(_number(formula, values) for formula in self.space.objectives)
 
     def broken(self, row: StudyRow) -> str:
-        """Why a design is no answer: it has no figures, or breaks a constraint, or that is not known; else empty."""
+        """The reason why a design is not feasible: no figures, or a violated or unknown constraint. Empty if it is
+        feasible."""
         if not row.known:
             return row.reason
         values = self.values(row)
@@ -66,7 +67,7 @@ class Objectives:
         return _broken(self.space.constraints, values) or reason
 
     def lacks(self, row: StudyRow) -> list[float]:
-        """How far each constraint is from being fulfilled, as a part of its limit; 0 and below: it is."""
+        """The violation of each constraint relative to its limit; at most 0 if it is fulfilled."""
         values = self.values(row)
         return [_number(formula, values) for formula in self.space.constraints]
 

@@ -1,4 +1,4 @@
-"""A study as the page with pictures that ``npusim.report.html`` makes of rows."""
+"""A study as an HTML page with charts, see ``npusim.report.html``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def page(study: Study) -> str:
-    """One HTML file. Raises UsageError where no design has figures."""
+    """One HTML file. Raises UsageError if no design has figures."""
     rows = [row for _, row in sorted(study.rows.items())]
     if not any(row.known for row in rows):
         raise UsageError("--html: no design has figures")

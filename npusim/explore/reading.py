@@ -1,4 +1,4 @@
-"""Reads a space file: all problems in one message, with key, value and allowed values."""
+"""Reads a space file. All problems are reported in one message, with key, value and allowed values."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from npusim.hw.keys import Section, ValueType, entries
 from npusim.untrusted import TOML_BYTES, FileKind
 
 MOST_KEYS = 256
-"""That vary or follow from others."""
+"""Limit of the keys that vary or are derived."""
 SPACE = FileKind("space file", TOML_BYTES, ConfigError, ConfigError)
 
 
 def read_space(source: str | os.PathLike[str]) -> Space:
-    """The space that a TOML file describes. Raises ConfigError with every problem of it."""
+    """The space described by a TOML file. Raises ConfigError with all its problems."""
     path = Path(source)
     label = os.fspath(source)
     return make_space(SPACE.toml(path, label), label, path.parent, path.stem)
@@ -42,14 +42,14 @@ def make_space(
     name: str = "space",
     given: Sequence[Workload] = (),
 ) -> Space:
-    """The space of a table as TOML has it; ``given``: models beside those that it names. Raises ConfigError."""
+    """The space of a TOML table. ``given``: models in addition to those that it names. Raises ConfigError."""
     reading = Reading(label)
     if given and "model" not in plain:
         plain = {**plain, "model": []}
     elif not plain.get("model", True):
         reading.refuse("model", "must have at least one table [[model]]")
     file = read_section(SpaceFile, plain, "", reading)
-    if file is None:  # perhaps only for keys that nothing else depends on: then they hide no mistake of others
+    if file is None:  # None may be due to keys that nothing else depends on, so further problems are collected
         needed = {entry.name for _, entry in entries(SpaceFile)} - {"name", "search"}
         file = read_section(SpaceFile, {key: plain[key] for key in plain if key in needed}, "", Reading(label))
     if file is None:
@@ -65,7 +65,7 @@ class _Maker:
         self._file, self._reading, self._folder = file, reading, folder
         self._workloads = list(given)
         self._refused = set[str]()
-        """Variables of the space's own that are wrong: formulas that use them are not mistakes of their own."""
+        """Invalid variables of the space. Formulas that use them are not reported again."""
 
     def make(self, name: str) -> Space | None:
         bases = self._bases()
@@ -81,7 +81,7 @@ class _Maker:
         for key in raw.keys() & formulas.keys():
             self._reading.refuse(f"vary.{key}", "must be in [vary] or in [derive], not in both")
         axes = [axis for key, value in raw.items() if (axis := self._axis(key, value, own)) is not None]
-        # A refused key still counts as known: formulas that use it are no further problem.
+        # A refused key counts as known, so that formulas that use it are not reported as well.
         refused = [key for key in raw if key not in {axis.key for axis in axes}]
         self._refused |= own.intersection(refused)
         derived = self._derived(formulas, axes, own, refused)
@@ -122,7 +122,7 @@ class _Maker:
         return found
 
     def _changes(self) -> dict[str, Any]:
-        """The values of ``[set]``, read as a file's are: with their units."""
+        """The values of ``[set]``, with units as in a description."""
         found = {}
         for key, value in _flat(self._file.set or {}):
             kind = config_key(key)
@@ -150,7 +150,7 @@ class _Maker:
             self._reading.refuse("model", f"must have each name once, got {shown(again)} again; name = says another")
 
     def _own_names(self, raw: Mapping[str, Any], formulas: Mapping[str, Any]) -> set[str]:
-        """Names that are no keys of a device and that a formula uses: variables of the space's own."""
+        """Names that a formula uses and that are not keys of a device: variables defined by the space."""
         used = (value for value in formulas.values() if isinstance(value, str))
         wanted = set().union(*map(_words, (*self._file.objectives, *(self._file.constraints or ()), *used)))
         keys = (*raw, *formulas)
@@ -167,7 +167,7 @@ class _Maker:
     def _derived(
         self, formulas: Mapping[str, Any], axes: Sequence[SpaceAxis], own: set[str], refused: Sequence[str]
     ) -> list[Derived]:
-        """In an order in which each depends only on earlier ones."""
+        """The derived keys, in an order in which each depends only on earlier ones."""
         left, found = dict(formulas), list[Derived]()
         words = {key: _words(_text(raw)) for key, raw in formulas.items()}
         while left:
@@ -212,7 +212,7 @@ class _Maker:
     ) -> FormulaScope:
         names = dict(_device_names())
         names |= {axis.key: axis.name for axis in axes if axis.key in own}
-        # Kept as the formula gives it, in SI units.
+        # Stored in SI units, as formulas compute them.
         names |= {each.key: Name(each.formula.dim, size=each.formula.size) for each in derived if each.key in own}
         lasts = [key.rpartition(".")[2] for key in varied]
         often = Counter(lasts)
@@ -243,7 +243,7 @@ class _Maker:
 
 @functools.cache
 def _device_names() -> dict[str, Name]:
-    """The operations of formulas on the keys of a device."""
+    """The types of the keys of a device in formulas."""
     return {key: name for key, kind in config_keys() if (name := name_of(kind)) is not None}
 
 
@@ -252,7 +252,7 @@ def _figures(scope: FormulaScope) -> set[str]:
 
 
 def _flat(raw: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys of nested tables: ``matrix.rows = [...]`` is a table in TOML, and a range is one, too."""
+    """Dotted keys of nested tables: ``matrix.rows = [...]`` is a table in TOML, but so is a range."""
     for name, value in raw.items():
         if isinstance(value, Mapping) and not set(value) & set(RANGE) and value:
             yield from _flat(value, f"{path}{name}.")
@@ -266,7 +266,7 @@ def _words(text: str) -> set[str]:
 
 
 def _named(key: str, words: Collection[str]) -> bool:
-    """Whether a formula with these words names a key, or its last part alone."""
+    """Whether a formula with these words uses a key, by its full name or its last part."""
     return key in words or key.rpartition(".")[2] in words
 
 

@@ -1,4 +1,4 @@
-"""A study in words and files: the front as a table, the best of each objective, why designs were none, CSV, Parquet."""
+"""A study as text and files: the front, the best design of each objective, reasons of exclusion, CSV, Parquet."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def _best(study: Study) -> list[str]:
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
-    """The last part of a key, if it tells it from the others."""
+    """The last part of a key, if it is unambiguous."""
     last = key.rpartition(".")[2]
     alone = [other.rpartition(".")[2] for other in keys].count(last) == 1
     return last if alone and last not in ("bytes", "bandwidth", "clock", "kind") else key
 
 
 def value_text(study: Study, row: StudyRow, key: str) -> str:
-    """A setting of a design as a file has it."""
+    """A setting of a design as text, as written in a file."""
     axis = next((axis for axis in study.space.axes if axis.key == key), None)
     if axis is not None:
         place = study.space.places(row.number)[1 + study.space.axes.index(axis)]
@@ -108,7 +108,7 @@ def value_text(study: Study, row: StudyRow, key: str) -> str:
 
 
 def setting_text(key: str, value: Any) -> str:
-    """A plain value of a key as a file has it, without quotes."""
+    """A plain value of a key as text, as written in a file without quotes."""
     kind = config_key(key)
     if isinstance(kind, Quantity) and isinstance(value, int):
         return show(value, kind.dimension)
@@ -124,7 +124,7 @@ def _plain_text(value: Any) -> str:
 
 
 def _figure(study: Study, row: StudyRow, name: str) -> str:
-    """A figure or objective of a row with its unit; '-' where it is not known."""
+    """A figure or objective of a row with its unit; '-' if it is unknown."""
     found = study.values(row).get(name)
     formula = next((each for each in study.space.objectives if each.text == name), None)
     if found is not None and (formula is None or name in FIGURES):
@@ -136,7 +136,7 @@ def _figure(study: Study, row: StudyRow, name: str) -> str:
 
 
 def figure_text(name: str, value: float) -> str:
-    """A figure in base units with the unit that people use."""
+    """A figure in base units as text with a readable unit."""
     match name.partition("(")[0]:
         case "latency":
             return duration(round(value))
@@ -154,7 +154,7 @@ def figure_text(name: str, value: float) -> str:
 
 
 def si_text(formula: Formula, value: float) -> str:
-    """An objective's value in SI units, as people write it."""
+    """The value of an objective in SI units as text with a readable unit."""
     by_dim = {dim: (dimension, scale) for dimension, (dim, scale) in DIMENSIONS.items()}
     known = by_dim.get(formula.dim)
     names = {
@@ -195,7 +195,7 @@ def write_parquet(study: Study, path: Path) -> None:
 
 
 def _flat(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Records with values of one type in each column: a column that has tables is of texts."""
+    """Records with values of one type per column: a column with tables becomes text."""
     tables = {key for record in records for key, value in record.items() if isinstance(value, dict)}
     return [
         {key: _plain_text(value) if key in tables and value is not None else value for key, value in record.items()}

@@ -1,4 +1,4 @@
-"""Repeats the run that a JSON describes, and reports the first difference."""
+"""Repeats the run described by a JSON file, and reports the first difference."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _MOST_DIFFERENCES = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rerun:
-    """``same``: everything comparable in the record is equal; other versions alone are no difference.
+    """``same``: all comparable values of the record are equal. Other versions alone are not a difference.
 
-    ``changed``: differences of ``model``, ``versions`` and ``device``; ``first``: the first difference of the
-    timelines, empty if there is none; ``differs``: each figure or option that differs, by its path in the JSON.
+    ``changed``: differences of ``model``, ``versions`` and ``device``. ``first``: the first difference of the
+    timelines; empty if there is none. ``differs``: paths in the JSON of each figure or option that differs.
     """
 
     result: Result
@@ -94,10 +94,10 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
     if result.origin is None:
         result.origin = Origin("program", str(file), "")
     now = json.loads(json.dumps(result.to_json_dict()))
-    if first is not None and "first" in record:  # which npusim run adds
+    if first is not None and "first" in record:  # npusim run adds this member
         now["first"] = first.costs()
     if told["model"].get("kind") == "graph" and told["model"].get("file") is None:
-        now["provenance"]["model"]["kind"] = "graph"  # which was not in a file then
+        now["provenance"]["model"]["kind"] = "graph"  # it was not read from a file then
     now["provenance"]["model"].pop("digest", None)
     older = told["versions"].get("npusim") != versions()["npusim"]
     differs = tuple(islice(_differences(record, now, older), _MOST_DIFFERENCES))
@@ -109,7 +109,8 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
 
 
 def _differences(was: Any, now: Any, older: bool, path: str = "") -> Iterator[str]:
-    """Each common value that differs; values of one side only as well, unless the record is of another version."""
+    """Yield each common value that differs. Values that only one side has count as well, unless the record is of
+    another version."""
     if path in EXEMPT or (path == "provenance.fingerprint" and older):
         return
     if isinstance(was, dict) and isinstance(now, dict):
@@ -135,7 +136,7 @@ def _words(value: Any) -> str:
 
 
 def _overridden(told: Mapping[str, Any], config: Config) -> tuple[str, ...]:
-    """Values that are overrides according to the record, but not in its device."""
+    """Overrides in the record that its device does not have."""
     said = told.get("overrides")
     if not isinstance(said, dict):
         return ("provenance.overrides must be an object",)
@@ -171,13 +172,13 @@ def _model_file(told: Mapping[str, Any], label: str, given: str | os.PathLike[st
         raise UsageError(f"{label}: the model was no file; give it with --model FILE")
     named = Path(told["file"])
     for path in (named, Path(label).parent / named):
-        if os.path.isfile(path):  # for which a name that no file can have is one of no file
+        if os.path.isfile(path):  # a name that no file can have is not found either
             return path
     raise UsageError(f"{named}: no such file, the model of {label}; give it with --model FILE")
 
 
 def _digest(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, ...]:
-    """How the file of the model differs from the recorded one; empty if it does not, or if that is unknown."""
+    """Differences between the model file and the recorded one; empty if there are none, or if that is unknown."""
     from npusim.frontends.onnx.external import digest_file
 
     was = told.get("digest")
@@ -225,7 +226,7 @@ def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) 
 
 
 def _first(record: Mapping[str, Any], result: Result, label: str) -> str:
-    """The first difference between the run and the recorded one, in its operators, else in its units."""
+    """The first difference between the run and the recorded one: in operators, otherwise in units."""
     was = record.get("ops", [])
     if not isinstance(was, list) or not all(map(_is_row, was)):
         raise UsageError(f"{label}: ops: must be rows as npusim run --json writes them")
@@ -255,7 +256,7 @@ _Row = dict[str, Any] | None
 
 
 def _aligned(was: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[tuple[_Row, _Row]]:
-    """Rows of the same operators side by side: by name, and of several of one name in their order."""
+    """Pairs of rows of the same operators: by name, and operators of equal name in order."""
     pairs: dict[tuple[str, int], list[_Row]] = {}
     for side, rows in enumerate((was, now)):
         seen: dict[str, int] = {}

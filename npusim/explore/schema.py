@@ -29,7 +29,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def render() -> str:
-    """The file's text."""
+    """The text of the schema file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Knowledge about designs without simulation: whether they are valid, their area, estimates of the rest."""
+"""Properties of designs that need no simulation: validity, area, estimates of all other figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Area = Callable[["Config"], "int | float | None"]
 
 
 class EstimatedFigures(Protocol):
-    """Arrays of one element for each design; nan is unknown."""
+    """Arrays with one element per design; nan: unknown."""
 
     @property
     def time_ps(self) -> Floats: ...
@@ -37,14 +37,14 @@ class EstimatedFigures(Protocol):
 
 
 class Estimate(Protocol):
-    """Estimates a model, by name, on variants of a device: one for each row of ``columns``. Raises NpusimError that
-    names a key in which variants may not differ."""
+    """Estimates a model, by name, on variants of a device, one per row of ``columns``. Raises NpusimError that names a
+    key in which variants must not differ."""
 
     def __call__(self, model: str, base: Config, columns: Mapping[str, Sequence[object]], /) -> EstimatedFigures: ...
 
 
 class Screen:
-    """Says which designs can be built and may be asked about, and remembers why others may not."""
+    """Decides which designs can be built and are allowed, and records why others are excluded."""
 
     def __init__(self, space: Space, objectives: Objectives, area: Area) -> None:
         self._space, self._objectives, self._area = space, objectives, area
@@ -53,7 +53,7 @@ class Screen:
         self.excluded: dict[int, str] = {}
 
     def allowed(self, numbers: Sequence[int]) -> list[int]:
-        """Those that can be built and break no constraint that needs no run."""
+        """The designs that can be built and violate no constraint that needs no run."""
         return [number for number in numbers if self._is_allowed(number)]
 
     def _is_allowed(self, number: int) -> bool:
@@ -74,12 +74,12 @@ class Screen:
         return number in self.areas
 
     def causes(self) -> collections.Counter[str]:
-        """How many designs were left out, by reason."""
+        """Number of excluded designs by reason."""
         return collections.Counter(self.excluded.values())
 
 
 def _unknown_area(config: Config) -> str:
-    """The parts without an area, and the keys that would give it."""
+    """The parts without an area, and the keys that would define it."""
     from npusim.hw.area import area
 
     missing = area(config).unknown
@@ -87,13 +87,14 @@ def _unknown_area(config: Config) -> str:
 
 
 def _cause(error: ConfigError) -> str:
-    """The key and the rule of the first problem, without the numbers that differ from design to design."""
+    """The key and the rule of the first problem, without the numbers that vary between designs."""
     problem = error.problems[0].partition(": ")[2]
     return re.sub(r"(, got .*)| = [^,;]*", "", problem)
 
 
 class EstimateTable:
-    """Estimated figures of designs, as columns; ``estimate`` None: nothing is known, and all look alike."""
+    """Estimated figures of designs, as columns. ``estimate`` None: all figures are unknown, and all designs look
+    equal."""
 
     def __init__(self, space: Space, objectives: Objectives, screen: Screen, estimate: Estimate | None) -> None:
         self._space, self._objectives, self._screen, self._estimate = space, objectives, screen, estimate
@@ -102,11 +103,11 @@ class EstimateTable:
         self.models = [each.name for each in space.workloads]
         self._figures: dict[tuple[str, str], Floats] = {}
         self._first: dict[str, EstimatedFigures] = {}
-        """Of each model the estimates of the first designs."""
+        """The estimates of the first designs, by model."""
         self._names: dict[str, npt.NDArray[Any]] = {}
 
     def add(self, numbers: Sequence[int]) -> None:
-        """Estimate more designs; they must be allowed."""
+        """Estimate more designs, which must be allowed."""
         new = [number for number in dict.fromkeys(numbers) if number not in self.place]
         if not new:
             return
@@ -120,13 +121,13 @@ class EstimateTable:
             self._names[name] = np.concatenate([self._names[name], values]) if name in self._names else values
 
     def unseen(self) -> dict[str, tuple[str, ...]]:
-        """Of each model the keys that its estimates do not follow, measured by simulations."""
-        # Estimates of others need not know.
+        """The keys that the estimates of each model do not follow, measured by simulation."""
+        # Other estimators may not provide this.
         found = {model: getattr(estimates, "unseen", ()) for model, estimates in self._first.items()}
         return {model: keys for model, keys in found.items() if keys}
 
     def _named(self, numbers: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
-        """Areas, and the keys of the device that constraints and objectives name."""
+        """Areas, and the keys of the device that constraints and objectives use."""
         areas = [math.nan if (area := self._screen.areas[n]) is None else float(area) for n in numbers]
         found: dict[str, npt.NDArray[Any]] = {"area": np.array(areas)}
         wanted = self._objectives.device_names
@@ -171,8 +172,8 @@ class EstimateTable:
         columns = {key: [settings[i][key] for i in places] for key in settings[first] if key not in fixed}
         alike = self._space.config(numbers[first])
         base = alike if fixed else self._space.settings(numbers[first])[0]
-        # The device of the space, so that one estimator serves every round; if it cannot compute the model or
-        # contradicts the varied keys, the first of the designs.
+        # Use the device of the space, so that one estimator serves every round. If it cannot compute the model, or
+        # contradicts the varied keys, use the first of the designs.
         estimates = self._ask(model, base, columns)
         if isinstance(estimates, NpusimError) and base != alike:
             estimates = self._ask(model, alike, columns)
@@ -201,12 +202,13 @@ class EstimateTable:
             return error
 
     def column(self, model: str, figure: str) -> Floats:
-        """Estimates of a figure; 1 where it is known of no design, which a correction makes the figure itself."""
+        """Estimates of a figure. If it is unknown for all designs: ones, so that a correction factor is the figure
+        itself."""
         raw = self._figures[model, figure]
         return np.ones(len(raw)) if np.isnan(raw).all() else np.maximum(raw, 1.0)
 
     def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
-        """The names that formulas may use, as columns; ``corrections``: factors, by model and figure."""
+        """The values of the names in formulas, as columns. ``corrections``: factors by model and figure."""
         weights = self._objectives.weights
         total = float(sum(weights.values()))
         found: dict[str, Any] = dict(self._names)
@@ -226,14 +228,14 @@ class EstimateTable:
         return found
 
     def objectives(self, values: Mapping[str, Any]) -> Floats:
-        """[designs, objectives] in SI units."""
+        """The objectives in SI units, [designs, objectives]."""
         count = len(self.numbers)
         with np.errstate(all="ignore"):
             columns = [_evaluated(formula, values, count) for formula in self._space.objectives]
         return np.stack(columns, axis=1)
 
     def lack(self, values: Mapping[str, Any]) -> Floats:
-        """How far each design is from fulfilling all constraints, as a part of a limit; 0 where that is unknown."""
+        """The largest violation of a constraint by each design, relative to its limit; 0 if it is unknown."""
         found = np.full(len(self.numbers), -np.inf)
         with np.errstate(all="ignore"):
             for constraint in self._objectives.later:
@@ -243,7 +245,7 @@ class EstimateTable:
 
 
 def _evaluated(formula: Formula, values: Mapping[str, Any], count: int) -> Floats:
-    """The value of a formula for each design; nan where it divides by zero."""
+    """The value of a formula for each design; nan for a division by zero."""
     try:
         found = np.broadcast_to(np.asarray(formula(values), float), (count,))
     except ZeroDivisionError:
@@ -252,14 +254,14 @@ def _evaluated(formula: Formula, values: Mapping[str, Any], count: int) -> Float
 
 
 def _column(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Values of a key: numbers, of which those that a device lacks are unknown; or texts and flags."""
+    """Values of a key as an array: numbers, with nan for keys that a device lacks; or texts and flags."""
     if all(value is None or (isinstance(value, Real) and not isinstance(value, bool)) for value in values):
         return np.array([math.nan if value is None else float(value) for value in values])
     return np.array(values, object)
 
 
 def _toml(key: str, plain: Any) -> Any:
-    """A value as a file has it."""
+    """A value as written in a file."""
     from npusim.explore.axes import config_key
     from npusim.hw.keys import Quantity
     from npusim.units import show

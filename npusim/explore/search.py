@@ -1,7 +1,7 @@
 """Searches: generators that yield rounds of designs, as numbers, and receive their rows.
 
-The next round depends only on the space, the seed and the rows: not on the number of workers, nor on rows that existed
-before. So a resumed study asks for the same designs again and has most of their rows already.
+The next round depends only on the space, the seed and the rows, not on the number of workers or on stored rows. A
+resumed study therefore requests the same designs again, and most of their rows are already stored.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from npusim.explore.space import Space
 
 Rounds = Generator[list[int], Mapping[int, StudyRow], None]
-"""Yields designs, receives their rows; those that are excluded beforehand have none."""
+"""Yields designs and receives their rows. Excluded designs have none."""
 ROUND = 256
-"""Designs of a round of the exhaustive search."""
+"""Designs per round of the exhaustive search."""
 
 
 class DesignScreen(Protocol):
     """Reports properties of designs that need no simulation."""
 
     def allowed(self, numbers: Sequence[int]) -> list[int]:
-        """Those that can be built and break no constraint that needs no run."""
+        """The designs that can be built and violate no constraint that needs no run."""
 
 
 def exhaustive(space: Space, screen: DesignScreen, budget: int) -> Rounds:
-    """All designs by number, ``budget`` of them at most."""
+    """All designs by number, at most ``budget``."""
     numbers: Iterator[int] = iter(range(space.size))
     while budget > 0:
         batch = list(itertools.islice(numbers, ROUND))
@@ -42,7 +42,7 @@ def exhaustive(space: Space, screen: DesignScreen, budget: int) -> Rounds:
 
 
 def neighbours(space: Space, number: int) -> list[int]:
-    """The designs that differ in one axis: by one place where values are near each other, else by any."""
+    """The designs that differ on one axis: by one position if the axis is ordered, otherwise by any."""
     places = space.places(number)
     found = []
     for axis, (place, radix, ordered) in enumerate(zip(places, space.radices, space.ordered, strict=True)):

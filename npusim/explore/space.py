@@ -1,7 +1,7 @@
 """A space of designs: devices, varied keys, models, objectives; read from one TOML file.
 
-A design is a number: its digits are the indices of its values on the axes, the last axis last. So a space of any size
-needs no list of designs, and a number means the same in every process.
+A design is a number: its digits are the indices of its values on the axes, the last axis least significant. A space of
+any size therefore needs no list of designs, and a number has the same meaning in every process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from npusim.hw.config import Config
 from npusim.hw.keys import Choice, Flag, Ratio, Text, ValueType
 
 MOST_DESIGNS = (1 << 63) - 1
-"""A design's number is a signed integer of 64 bits in the store."""
+"""The number of a design is a signed 64-bit integer in the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A key that follows from others, or a name for formulas."""
+    """A key derived by a formula, or a name for formulas."""
 
     key: str
     kind: ValueType | None
@@ -47,9 +47,9 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Made by :func:`npusim.explore.reading.read_space`; always valid, though single designs may not be.
+    """Made by :func:`npusim.explore.reading.read_space`. A space is always valid, but single designs may not be.
 
-    ``definition``: everything that determines the figures of a number, as JSON values: bases, axes, formulas.
+    ``definition``: all data that determines the meaning of design numbers, as JSON values: bases, axes, formulas.
     """
 
     name: str
@@ -69,21 +69,21 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many designs there are, those that contradict themselves included."""
+        """Number of designs, including invalid ones."""
         return math.prod(self.radices)
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """How many places there are on each axis; the first is the base."""
+        """Number of positions on each axis. The first axis is the base."""
         return (len(self.bases), *map(len, self.axes))
 
     @property
     def ordered(self) -> tuple[bool, ...]:
-        """Which axes have near values."""
+        """Which axes are ordered."""
         return (False, *(axis.ordered for axis in self.axes))
 
     def places(self, number: int) -> tuple[int, ...]:
-        """The place of a design on every axis. Raises UsageError for a number that no design has."""
+        """The position of a design on every axis. Raises UsageError for an invalid number."""
         if not 0 <= number < self.size:
             raise UsageError(f"there is no design {number}; the space has 0 to {self.size - 1}")
         found = []
@@ -93,19 +93,20 @@ class Space:
         return tuple(reversed(found))
 
     def number(self, places: Iterable[int]) -> int:
-        """The design with these places."""
+        """The number of the design at these positions."""
         number = 0
         for place, radix in zip(places, self.radices, strict=True):
             number = number * radix + place
         return number
 
     def settings(self, number: int) -> tuple[Config, dict[str, Any]]:
-        """The base of a design and its overrides. Raises ConfigError if a formula gives no valid value of its key."""
+        """The base of a design and its overrides. Raises ConfigError if a formula does not give a valid value for its
+        key."""
         base, values = self._chosen(number)
         return base, {key: value for key, value in values.items() if not _is_own(key)}
 
     def _chosen(self, number: int) -> tuple[Config, dict[str, Any]]:
-        """The base of a design, and the values of all that varies or is derived, names for formulas among them."""
+        """The base of a design, and the values of all varied and derived keys, including names for formulas."""
         first, *rest = self.places(number)
         base = self.bases[first]
         values: dict[str, Any] = {axis.key: axis.chosen(place) for axis, place in zip(self.axes, rest, strict=True)}
@@ -125,7 +126,7 @@ class Space:
         return Design(number, base.name, self.config(number), settings)
 
     def names(self, number: int, config: Config) -> dict[str, Any]:
-        """The names that constraints and objectives may use besides figures."""
+        """The values of the names in constraints and objectives, except figures."""
         _, chosen = self._chosen(number)
         values = {**_plain(config), **{key: value for key, value in chosen.items() if _is_own(key)}}
         return {**_exact({key: values[key] for key in chosen if key in values}), **values}
@@ -153,7 +154,7 @@ class Space:
 
 
 def _is_own(key: str) -> bool:
-    """Whether it is a name for formulas, and no key of a device."""
+    """Whether it is a name for formulas instead of a key of a device."""
     return isinstance(config_key(key), str)
 
 
@@ -162,15 +163,15 @@ _RATIOS = {**{key.rpartition(".")[2]: kind for key, kind in _KEYS.items()}, **_K
 
 
 def _plain(config: Config) -> dict[str, Any]:
-    """Numbers of a device in base units, texts and flags, by dotted key; None for keys that it lacks."""
+    """Numbers in base units, texts and flags of a device, by dotted key; None for keys that it does not have."""
     found: dict[str, Any] = dict.fromkeys(_KEYS)
     found.update({key: value for key, entry, value in walk(config) if name_of(entry.kind) is not None})
     return found
 
 
 def _exact(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as formulas take them, fractions as numbers, and besides by the last parts of their keys, where one key
-    alone has them: ``rows`` for ``matrix.rows``."""
+    """Values as formulas use them, with fractions as numbers. Also by the last part of a key if it is unambiguous:
+    ``rows`` for ``matrix.rows``."""
     lasts = [key.rpartition(".")[2] for key in values]
     often = Counter(lasts)
     short = {last: values[key] for key, last in zip(values, lasts, strict=True) if often[last] == 1}

@@ -1,7 +1,7 @@
 """The rows of a study in one SQLite file, which survives the end of the process at any moment.
 
-A row is written once, complete, in one transaction; nothing in it depends on the time or place of its evaluation. So a
-study that was killed and resumed has the same rows as one that was not.
+A row is written once, completely, in one transaction. Its contents do not depend on the time or place of its
+evaluation. A study that was killed and resumed therefore has the same rows as one that was not.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _LIMITS = {
 _STEPS = 10_000
 """Instructions of SQLite between two checks of their number."""
 _MOST_STEPS = 10_000_000
-"""For one call, besides those that the size of the file allows."""
+"""Limit for one call, in addition to steps that depend on the size of the file."""
 _MOST_FACTS, _MOST_MODELS, _MOST_LENGTH = 16, 1 << 12, 1 << 22
-"""Most rows of the description of a store, and of the figures of a design; most characters of these figures."""
+"""Limits: rows of the description of a store, rows of the figures of a design, characters of these figures."""
 _JOURNAL_END = bytes.fromhex("d9d505f920a163d7")
 """The end of a journal that names another file, which SQLite would remove."""
 _LARGEST = 1 << 64
@@ -104,7 +104,8 @@ class StudyStore:
             raise
 
     def _defend(self, reading: bool) -> None:
-        """Before the file is read: it may contain code that SQLite would run, or endless structures."""
+        """Restrict SQLite before the file is read, because the file may contain code that SQLite would run, or endless
+        structures."""
         for limit, most in _LIMITS.items():
             self._file.setlimit(limit, most)
         if hasattr(self._file, "setconfig"):  # since Python 3.12
@@ -121,7 +122,7 @@ class StudyStore:
         return self._left < 0
 
     def _check(self) -> None:
-        """Make the tables of a new file; refuse those of another program."""
+        """Create the tables of a new file; refuse files of other programs."""
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         schema = self._file.execute(_SCHEMA).fetchmany(len(_schema()) + 1)
@@ -170,13 +171,13 @@ class StudyStore:
         return found
 
     def tell(self, facts: Mapping[str, Any]) -> None:
-        """Write the description, before there are rows."""
+        """Write the description before any rows."""
         rows = [(name, _json(value)) for name, value in facts.items()]
         with self._explained(), self._transaction():
             self._file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
     def add(self, rows: Iterable[StudyRow]) -> None:
-        """Write rows, all of them or none; one that is there stays as it is."""
+        """Write rows, all of them or none. Existing rows are not changed."""
         about = self._about()
         with self._explained(), self._transaction():
             for row in rows:
@@ -192,7 +193,7 @@ class StudyStore:
                     self._mark(row.number, about)
 
     def sign(self) -> None:
-        """Make all rows this user's."""
+        """Sign all rows with the key of this user."""
         about = self._about()
         numbers = [row.number for row in self.rows()]
         with self._explained(), self._transaction():
@@ -201,7 +202,7 @@ class StudyStore:
                 self._mark(number, about)
 
     def _mark(self, number: int, about: bytes) -> None:
-        # Over the cells as they are read: SQLite keeps 5.0 in a numeric column as 5.
+        # The MAC covers the cells as they are read back: SQLite stores 5.0 in a numeric column as 5.
         design = self._file.execute("SELECT * FROM designs WHERE number = ?", (number,)).fetchone()
         mac = self._mac(about, design, self._figures(number))
         self._file.execute("INSERT OR REPLACE INTO marks VALUES (?, ?)", (number, mac))
@@ -213,11 +214,11 @@ class StudyStore:
         return hmac.digest(self._key, repr((about, design, figures)).encode(), "sha256")
 
     def _figures(self, number: object) -> list[Cells]:
-        """The cells of a design's figures, as they were added."""
+        """The cells of the figures of a design, in the order in which they were added."""
         rows: list[Cells] = []
         length = 0
         for cells in self._file.execute("SELECT rowid, * FROM figures WHERE number = ?", (number,)):
-            # Damaged rows may share their bytes, so that a small file has any number of large ones.
+            # Damaged rows may share bytes, so a small file can contain many large rows.
             length += sum(len(cell) for cell in cells if isinstance(cell, str | bytes))
             if length > _MOST_LENGTH or len(rows) == _MOST_MODELS:
                 raise UsageError(f"{self._label}: {_DAMAGED}")
@@ -225,13 +226,13 @@ class StudyStore:
         return [row[1:] for row in sorted(rows, key=lambda row: row[0])]
 
     def rows(self) -> list[StudyRow]:
-        """Everything that is there, by number. Raises UsageError for a row that is not this user's."""
+        """All rows by number. Raises UsageError for a row that is not signed by this user."""
         about = self._about()
         found: list[StudyRow] = []
         count = 0
         with self._explained():
-            # Row by row: nothing of a file is kept before it is known to be right, and it may be damaged so that a
-            # table comes to no end.
+            # Rows are read one by one and checked before they are kept, because a damaged file may contain endless
+            # tables.
             last = -1
             for *design, mac in self._file.execute(
                 "SELECT designs.*, marks.mac FROM designs LEFT JOIN marks ON marks.number = designs.number"
@@ -249,7 +250,7 @@ class StudyStore:
         return found
 
     def _nothing_else(self, numbers: set[int], count: int) -> None:
-        """Refuse figures and marks of designs that are not there."""
+        """Refuse figures and signatures of designs that do not exist."""
         for table, most in (("figures", count), *(() if self._trust else [("marks", len(numbers))])):
             for place, (number,) in enumerate(self._file.execute(f"SELECT number FROM {table} NOT INDEXED")):
                 if place == most or number not in numbers:
@@ -306,12 +307,12 @@ class StudyStore:
             raise UsageError(f"{self._label}: {_DAMAGED}") from None
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT" and self._left >= 0:
-                raise KeyboardInterrupt from None  # which came while SQLite asked whether to go on
+                raise KeyboardInterrupt from None  # it arrived in the progress handler of SQLite
             raise UsageError(f"{self._label}: {_explain(error)}") from None
 
 
 def _opened(path: Path, reading: bool) -> int:
-    """A descriptor of the file, locked if it is to be written; a new one for that is empty."""
+    """A descriptor of the file, locked if it will be written. A missing file is then created."""
     flags = os.O_RDONLY if reading else os.O_RDWR | os.O_CREAT
     try:
         found = open_descriptor(path, flags, own=False, links=STORE.links, mode=0o666)
@@ -330,7 +331,7 @@ def _opened(path: Path, reading: bool) -> int:
 
 
 def _look_beside(path: Path, descriptor: int) -> None:
-    """Refuse files beside a store from which SQLite would take other contents, or names of files to remove."""
+    """Refuse files next to a store from which SQLite would read other contents, or names of files to remove."""
     header = os.pread(descriptor, 20, 0)
     if header.startswith(b"SQLite format 3\0") and header[18:] != b"\1\1":
         raise UsageError(f"{path}: keeps what is written in a file beside it; npusim explore makes no such store")
@@ -344,7 +345,7 @@ def _look_beside(path: Path, descriptor: int) -> None:
         with STORE.open(journal) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - len(_JOURNAL_END)))
             end = file.read(len(_JOURNAL_END))
-    except FileNotFoundError:  # its writer has just ended a transaction
+    except FileNotFoundError:  # the writer has just ended a transaction
         return
     except OSError as error:
         raise UsageError(f"{journal}: cannot be read: {error.strerror}") from None
@@ -433,7 +434,7 @@ def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -
 
 
 def _problem(row: StudyRow) -> str:
-    """The same for a row whose cells are valid alone."""
+    """The problem with a row whose cells are valid individually; empty if there is none."""
     if row.known != bool(row.figures) or row.known == bool(row.reason):
         return "must have either figures or a reason why there are none"
     if not isinstance(row.settings, dict):

@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from npusim.hw.config import Config
 
 Progress = Callable[[int, int], object]
-"""Called with (designs that are evaluated, designs that will be at most)."""
+"""Called with (evaluated designs, maximum number of designs)."""
 SUFFIX = ".study"
 
 
 class Study:
-    """``space``: a file or a Space. ``store``: the file with the rows; None: beside the space file, or in memory for a
-    Space that was made in Python. A study resumes from its store. ``trust``: rows that this user's npusim on this
-    machine has not written are accepted, and are this user's from then on.
+    """``space``: a file or a Space. ``store``: the file with the rows. None: next to the space file, or in memory for a
+    Space made in Python. A study resumes from its store. ``trust``: accept rows that this user's npusim on this machine
+    has not written, and sign them.
 
-    ``evaluate``, ``estimate`` and ``area``: replacements of npusim's own. Raises ConfigError for a space file,
-    UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
+    ``evaluate``, ``estimate`` and ``area`` replace npusim's own functions. Raises ConfigError for an invalid space
+    file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Study:
         return {row.number: row for row in self._store.rows()}
 
     def _check(self, row: StudyRow) -> None:
-        """Refuse a row that is not one of this space: all but its figures follows from its number."""
+        """Refuse a row that does not belong to this space. All of it except figures follows from its number."""
         try:
             design = self.space.design(row.number)
         except (UsageError, ConfigError) as error:
@@ -104,12 +104,12 @@ class Study:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything that determines the figures of a design's number: the space, digests of the models, versions."""
+        """All data that determines the figures of a design: the space, digests of the models, versions."""
         digests = self._simulator.digests if self._simulator else {each.name: "" for each in self.space.workloads}
         return {"space": self.space.definition, "models": digests, "versions": versions()}
 
     def _agree(self) -> None:
-        """Write the description of a new store; refuse a store with another one."""
+        """Write the description of a new store; refuse a store with another description."""
         wanted = self.facts
         known = self._store.facts()
         if not known:
@@ -131,11 +131,11 @@ class Study:
         budget: int | None = None,
         progress: Progress | None = None,
     ) -> Study:
-        """Search until the budget is spent or no new design is proposed; returns itself.
+        """Search until the budget is spent or no new design is proposed. Returns itself.
 
-        ``workers``: processes, 0 for this one only, None for one per processor; ``cluster``: the address of a Dask
-        scheduler instead. Rows do not depend on the workers. Raises UsageError; may be interrupted and called again at
-        any time.
+        ``workers``: number of processes; 0: only this one; None: one per processor. ``cluster``: address of a Dask
+        scheduler to use instead. Rows do not depend on the workers. Raises UsageError. May be interrupted and called
+        again at any time.
         """
         most = self.space.search.budget if budget is None else budget
         rounds = self._search(most)
@@ -162,7 +162,7 @@ class Study:
         except StopIteration:
             self._note_unseen()
             return self
-        except KeyboardInterrupt:  # perhaps between the store's commit and what is known of it here
+        except KeyboardInterrupt:  # possibly between the commit of the store and the update of self.rows
             self.rows = self._stored()
             raise
         finally:
@@ -170,7 +170,7 @@ class Study:
                 pool.close()
 
     def _note_unseen(self) -> None:
-        """Name the keys that estimates do not follow, because the selection by estimates ignored them."""
+        """Add a note for the keys that estimates do not follow, because the search ignored their effect."""
         for model, keys in self._table.unseen().items() if self._table else ():
             note = f"{model}: estimates do not follow {', '.join(keys)}: simulations move otherwise"
             if note not in self.notes:
@@ -206,7 +206,7 @@ class Study:
             return bayes.drawn(self.space, self.objectives, self.screen, budget)
         estimate = self._estimator()
         if estimate is None:
-            self.notes.append("designs were not estimated, for nothing estimates these models")
+            self.notes.append("designs were not estimated, because there is no estimator for these models")
         self._table = table = EstimateTable(self.space, self.objectives, self.screen, estimate)
         return Halving(self.space, self.objectives, self.screen, table).rounds(budget)
 
@@ -222,7 +222,7 @@ class Study:
         return self.space.config(number)
 
     def values(self, row: StudyRow) -> dict[str, Any]:
-        """Figures of a row by name, in base units: of all models together, and ``latency(bert)`` of each."""
+        """Figures of a row by name, in base units: over all models, and ``latency(bert)`` for each model."""
         return self.objectives.values(row)
 
     def feasible(self) -> list[StudyRow]:
@@ -230,7 +230,7 @@ class Study:
         return [row for _, row in sorted(self.rows.items()) if not self.objectives.broken(row)]
 
     def front_rows(self) -> list[StudyRow]:
-        """Feasible rows that no other is better than, by the first objective."""
+        """Feasible rows that are not dominated, sorted by the first objective."""
         rows = self.feasible()
         if not rows:
             return []
@@ -239,18 +239,19 @@ class Study:
         return [row for _, row in sorted(found, key=lambda each: (each[0], each[1].number))]
 
     def front(self) -> list[dict[str, Any]]:
-        """The Pareto front: a mapping for each design, as :meth:`frame` has its columns."""
+        """The Pareto front: a mapping per design with the columns of :meth:`frame`."""
         return [self.record(row) for row in self.front_rows()]
 
     def best(self, metric: str) -> dict[str, Any]:
-        """The feasible design with the least of a figure: ``latency``, ``latency(bert)``, or an objective's text.
+        """The feasible design with the lowest value of a figure: ``latency``, ``latency(bert)``, or the text of an
+        objective.
 
-        Raises UsageError for another name, and where no design is feasible or knows the figure.
+        Raises UsageError for an unknown name, and if no feasible design has this figure.
         """
         return self.record(self.best_row(metric))
 
     def best_row(self, metric: str) -> StudyRow:
-        """The same as a row."""
+        """As :meth:`best`, as a row."""
         rows = self.feasible()
         known = {text.text: place for place, text in enumerate(self.space.objectives)}
         allowed = [*known, *(name for name in FIGURES if name not in known)]
@@ -273,8 +274,8 @@ class Study:
         return min(valued, key=lambda each: each[:3])[3]
 
     def reasons(self) -> dict[str, int]:
-        """Reasons why designs are excluded, with their number, most frequent first; designs that were not evaluated do
-        not count."""
+        """Reasons of exclusion with the number of designs, most frequent first. Designs that were not evaluated do not
+        count."""
         counts = self.screen.causes()
         counts.update(collections.Counter(reason for row in self.rows.values() if (reason := self._reason(row))))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
@@ -283,7 +284,7 @@ class Study:
         return self.objectives.broken(row)
 
     def record(self, row: StudyRow) -> dict[str, Any]:
-        """Everything about a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
+        """All data of a row in one flat mapping; figures in base units (see ``npusim.explore.figures``)."""
         values = self.values(row) if row.known else {}
         names = [
             *FIGURES,
@@ -311,7 +312,7 @@ class Study:
         }
 
     def records(self) -> list[dict[str, Any]]:
-        """All rows, by number, with the same keys each."""
+        """All rows by number, with the same keys."""
         found = [self.record(row) for _, row in sorted(self.rows.items())]
         keys = dict.fromkeys(key for record in found for key in record)
         return [{key: record.get(key) for key in keys} for record in found]
@@ -326,7 +327,7 @@ class Study:
         return frame.set_index("design") if len(frame.columns) else frame
 
     def close(self) -> None:
-        """Give the store to others."""
+        """Close the store, so that others may write to it."""
         self._store.close()
 
     def __enter__(self) -> Study:
@@ -337,12 +338,12 @@ class Study:
 
 
 def no_rounds() -> Rounds:
-    """A search that asks for no design."""
+    """A search that requests no designs."""
     yield from ()
 
 
 def versions() -> dict[str, str]:
-    """Everything besides space and models that determines figures."""
+    """Versions that determine figures, in addition to space and models."""
     from npusim.compiler.version import COMPILER_VERSION
     from npusim.isa.base import ISA_VERSION
 
@@ -350,7 +351,7 @@ def versions() -> dict[str, str]:
 
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[str]:
-    """The changes, key by key."""
+    """Yield the changes key by key."""
     now = json.loads(json.dumps(now))
     if was == now:
         return

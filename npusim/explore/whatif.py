@@ -1,8 +1,8 @@
-"""The benefit of each resource of a device: the model compiled and run again with it infinite, doubled and halved.
+"""The benefit of each resource of a device: the model is compiled and run again with it infinite, doubled and halved.
 
-The resources are the numbers in the sections of the description, so keys of a new unit are included automatically. A
-key is a cost (less is better) if it is a time or counts cycles; any other number is a capacity or a rate. Infinite is
-the best legal value: no cost, or MOST times as much.
+Resources are the numbers in the sections of the description, so keys of a new unit are included automatically. A key is
+a cost (less is better) if it is a time or counts cycles. Any other number is a capacity or a rate. Infinite is the best
+legal value: no cost, or MOST times as much.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ MOST = 1 << 10
 """The factor that counts as infinite; if the result is not legal, half of it, and so on."""
 
 _OF_TIME = (Dimension.TIME, Dimension.SIZE, Dimension.FREQUENCY, Dimension.BANDWIDTH)
-"""Quantities that determine times; energy and area of actions and parts do not."""
+"""Dimensions of keys that determine times. Energy and area of actions and parts do not."""
 _PRICES = ("technology.", "energy.", "area.")
-"""Sections that decide no time either."""
+"""Sections that do not affect times."""
 _COUNTS_CYCLES = re.compile(r"(^|_)(cycles|latencies|cost)(_|$)")
 _ONLY_OF_KIND = re.compile(r"kind (\w+):")
-"""How a key's meaning begins that only one kind of its section has."""
+"""Beginning of the description of a key that only one kind of its section has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A number of a device. ``cost``: whether fewer are better; ``value``: as TOML."""
+    """A number of a device. ``cost``: whether less is better. ``value``: as TOML."""
 
     key: str
     doc: str
@@ -48,7 +48,7 @@ class Resource:
     _number: Any
 
     def variants(self, config: Config) -> Iterator[tuple[str, Config | str]]:
-        """(change, device) for each of CHANGES, or why there is none."""
+        """(change, device) for each of CHANGES; the reason as text if there is no such device."""
         for change in CHANGES:
             yield change, self._variant(config, change)
 
@@ -75,8 +75,8 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfPoint:
-    """One device's run. ``total_ps``: with the host's part; ``binds``: ps of the critical path by (unit, cause), units
-    of a sort as one; ``energy_fj``: None where the description does not price it."""
+    """The run of one device. ``total_ps``: including the host. ``binds``: ps of the critical path by (unit, cause),
+    with units of a kind merged. ``energy_fj``: None if the description does not define its price."""
 
     time_ps: int
     total_ps: int
@@ -85,13 +85,13 @@ class WhatIfPoint:
     binds: tuple[tuple[tuple[str, str], int], ...]
 
     def latency_ps(self, resource: Resource) -> int:
-        """Changes of host resources are measured with the host; all others in device time."""
+        """The latency that a resource affects: including the host for host resources, otherwise on the device."""
         return self.total_ps if resource.host else self.time_ps
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRow:
-    """A resource and its variants: a point, or the reason why there is none, by change."""
+    """A resource and its variants by change: a point, or the reason why there is none."""
 
     resource: Resource
     base: WhatIfPoint
@@ -99,7 +99,7 @@ class WhatIfRow:
     values: Mapping[str, str]
 
     def gain_ps(self, change: str) -> int | None:
-        """Time that the change saves; negative if it takes more, None if it is not possible."""
+        """Time in ps that the change saves. Negative if it takes more time; None if the change is impossible."""
         point = self.points[change]
         return None if isinstance(point, str) else self._base_ps - point.latency_ps(self.resource)
 
@@ -109,23 +109,23 @@ class WhatIfRow:
 
     @property
     def best_ps(self) -> int:
-        """The largest gain of all changes; 0 if none gains."""
+        """The largest gain of all changes, at least 0."""
         return max((gain for change in CHANGES if (gain := self.gain_ps(change)) is not None), default=0)
 
     @property
     def moves(self) -> bool:
-        """Whether any change alters anything."""
+        """Whether any change has an effect."""
         return any(not isinstance(point, str) and _told(point) != _told(self.base) for point in self.points.values())
 
     def share(self, change: str) -> float | None:
-        """``gain_ps`` relative to the present time."""
+        """``gain_ps`` relative to the current time."""
         gain = self.gain_ps(change)
         return None if gain is None or not self._base_ps else gain / self._base_ps
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """``rows``: by benefit, largest first."""
+    """``rows``: sorted by benefit, largest first."""
 
     model: str
     device: str
@@ -156,7 +156,7 @@ class WhatIf:
 
 
 def resources(config: Config) -> list[Resource]:
-    """Every number of a device that could be another one, in the order of its sections."""
+    """All numbers of a device that could have another value, in the order of its sections."""
     found = []
     for path, entry, value in walk(config):
         number = config.clock_hz if value is None and _dimension(entry) is Dimension.FREQUENCY else value
@@ -173,7 +173,7 @@ def _is_resource(path: str, entry: Key, number: Any, config: Config) -> bool:
         return False
     if path.startswith(_PRICES):
         return False
-    # 0 is no cost, or says that there is no such thing; twice nothing is nothing.
+    # 0 means no cost, or that a part does not exist, so factors have no effect.
     if not number or (isinstance(number, Mapping) and not any(number.values())):
         return False
     only = _ONLY_OF_KIND.match(entry.doc)
@@ -187,9 +187,9 @@ def _dimension(entry: Key) -> Dimension | None:
 
 
 def _scaled(kind: ValueType, number: Any, factor: Fraction, clamped: bool) -> Any:
-    """The number times a factor; None if that is not in its range. ``clamped``: then it is the end of its range."""
+    """The number times a factor; None if that is out of range. ``clamped``: use the limit of the range instead."""
     if isinstance(kind, MapOf):
-        # A key at its best value keeps it while others change; 0 means none.
+        # A key at its limit keeps its value while others change. 0 means none.
         return {name: _scaled(kind.element, each, factor, True) if each else each for name, each in number.items()}
     if isinstance(kind, Ratio):
         ratio = Fraction(number) * factor
@@ -203,13 +203,13 @@ def _scaled(kind: ValueType, number: Any, factor: Fraction, clamped: bool) -> An
 
 
 Measure = Callable[[Sequence[Config]], list["WhatIfPoint | str"]]
-"""Points of devices, or why a device has none."""
+"""Points of devices, or the reasons why there are none."""
 
 
 def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[str] = ()) -> WhatIf:
-    """Each resource of a device changed in turn. ``only``: keys, or prefixes of keys; others are left alone.
+    """Change each resource of a device in turn. ``only``: keys, or prefixes of keys; others are not changed.
 
-    ``measure`` gives the points, see :func:`measured`. Raises errors of measuring ``config`` itself.
+    ``measure`` returns the points. Raises errors of measuring ``config`` itself.
     """
     known = resources(config)
     none = [name for name in only if not any(_below(each.key, name) for each in known)]
@@ -218,7 +218,7 @@ def what_if(config: Config, measure: Measure, model: str = "", only: Sequence[st
         raise ConfigError(f"no number of {config.name} is called {', '.join(none)}; there are {keys}")
     chosen = [each for each in known if not only or any(_below(each.key, name) for name in only)]
     tried = [(each, dict(each.variants(config))) for each in chosen]
-    # Some of the changes lead to the same device: each is measured once.
+    # Several changes may lead to the same device, which is measured once.
     devices = {config.fingerprint(): config}
     for _, variants in tried:
         devices.update({v.fingerprint(): v for v in variants.values() if isinstance(v, Config)})
@@ -244,7 +244,7 @@ def _below(key: str, name: str) -> bool:
 
 
 def point(session: Any, program: Any) -> WhatIfPoint:
-    """A run of a loaded program without arithmetic: pinned weights are in SRAM."""
+    """A run of a loaded program without arithmetic. Pinned weights are in SRAM."""
     session.run(program, timing_only=True)
     result = session.run(program, timing_only=True)
     binds: Counter[tuple[str, str]] = Counter()

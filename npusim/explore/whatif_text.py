@@ -11,7 +11,7 @@ MOST_BINDING = 3
 
 
 def text(found: WhatIf, top: int = 20) -> str:
-    """The present bottleneck, the ``top`` resources by benefit, and those without effect."""
+    """The current bottleneck, the ``top`` resources by benefit, and those without effect."""
     moving = [row for row in found.rows if row.moves]
     still = [row.resource.key for row in found.rows if not row.moves]
     blocks = [[f"{found.model} on {found.device}", *facts(_facts(found))], _table(moving[:top])]
@@ -76,7 +76,7 @@ def _signed(share: float) -> str:
 
 
 def _best_of_others(row: WhatIfRow) -> tuple[str, str]:
-    """DRAM traffic and energy of the change that saves most time."""
+    """DRAM traffic and energy of the change that saves the most time."""
     gains = {change: gain for change in CHANGES if (gain := row.gain_ps(change)) is not None}
     if not gains:
         return "-", "-"

@@ -8,16 +8,16 @@ from multiprocessing.connection import Connection
 
 
 def main(descriptor: int) -> None:
-    """Serve the parent at the other end of a pipe; None says that all is imported, then a row answers each design."""
+    """Serve the parent at the other end of a pipe: send None after all imports, then a row for each design."""
     pipe = Connection(descriptor)
     try:
         evaluate = pickle.loads(pipe.recv_bytes())
         from npusim.explore.workers import evaluated
 
-        # These objects live to the end: the garbage collector need not scan them again and again.
+        # These objects live until the end, so the garbage collector need not scan them.
         gc.freeze()
         pipe.send(None)
         while True:
             pipe.send(evaluated(evaluate, pipe.recv()))
     except (EOFError, OSError):
-        pass  # the parent has ended, or needs nobody any more
+        pass  # the parent has ended or closed the pipe

@@ -1,7 +1,7 @@
-"""Designs are evaluated in this process, or in worker processes of this machine; one that dies loses nothing.
+"""Evaluation of designs in this process, or in worker processes of this machine. If a worker dies, no design is lost.
 
-A worker is a fresh interpreter at the other end of a pipe: it needs no guard in the caller's main module, and ends when
-the pipe does, however the parent has ended.
+A worker is a fresh interpreter at the other end of a pipe. It needs no guard in the caller's main module, and ends when
+the pipe closes, however the parent has ended.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from npusim.explore.space import Design
 
 MOST_DEATHS = 2
-"""A design that has ended so many workers is given up."""
+"""A design that has ended this number of workers has failed."""
 AHEAD = 2
-"""Designs that a worker has at a time, so that none waits for the parent."""
+"""Designs that are queued at a worker, so that it need not wait for the parent."""
 
 
 class Pool(Protocol):
-    """Evaluates designs, somewhere; rows come in any order."""
+    """Evaluates designs. Rows are returned in any order."""
 
     def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]: ...
 
@@ -41,7 +41,7 @@ class Pool(Protocol):
 
 
 class Here:
-    """Evaluates in this process, one after the other."""
+    """Evaluates in this process, one design after the other."""
 
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
@@ -51,11 +51,11 @@ class Here:
         return (evaluated(self._evaluate, design) for design in designs)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Nothing to release."""
 
 
 def evaluated(evaluate: Evaluate, design: Design) -> StudyRow:
-    """The row of a design; an unexpected exception of its evaluation makes it a failed one."""
+    """The row of a design. An unexpected exception during its evaluation makes it a failed one."""
     try:
         return evaluate(design)
     except Exception as error:  # noqa: BLE001 one design of thousands; the reason is in its row
@@ -74,7 +74,7 @@ class _Worker:
     def __init__(self) -> None:
         here, there = Pipe()
         code = f"import sys; sys.path[:] = {sys.path!r}; from npusim.explore.worker import main; main({there.fileno()})"
-        # Out of the terminal's foreground: Ctrl-C is for the parent, which closes the pipe.
+        # Not in the foreground group of the terminal: Ctrl-C is for the parent, which closes the pipe.
         self.process = subprocess.Popen(
             [sys.executable, "-c", code], pass_fds=[there.fileno()], stdin=subprocess.DEVNULL, process_group=0
         )
@@ -82,12 +82,12 @@ class _Worker:
         self.pipe: Connection = here
         self.todo: collections.deque[Design] = collections.deque()
         self.stretch: collections.deque[Design] = collections.deque()
-        """Designs that it gets next, unless another worker is idle before."""
+        """Designs reserved for this worker, unless another one becomes idle first."""
         self.ready = False
 
     def begin(self, blob: bytes) -> _Worker:
         """Send the evaluation. Large data wait until the process reads them."""
-        with contextlib.suppress(OSError):  # that it has died is heard where its answers are
+        with contextlib.suppress(OSError):  # if it has died, reading its answer reports that
             self.pipe.send_bytes(blob)
         return self
 
@@ -102,7 +102,7 @@ class _Worker:
 
 
 class Processes:
-    """``count`` workers on this machine; started when the first design comes."""
+    """``count`` workers on this machine, started with the first design."""
 
     def __init__(self, evaluate: Evaluate, count: int) -> None:
         self._blob = pickle.dumps(evaluate, pickle.HIGHEST_PROTOCOL)
@@ -113,11 +113,11 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """The processes that are there now."""
+        """The current processes."""
         return [worker.process.pid for worker in self._workers]
 
     def rows(self, designs: Iterable[Design]) -> Iterator[StudyRow]:
-        """The row of each design, as they come."""
+        """The row of each design, in order of completion."""
         waiting = collections.deque(designs)
         new = [_Worker() for _ in range(len(self._workers), min(self._count, len(waiting)))]
         self._workers += [worker.begin(self._blob) for worker in new]
@@ -139,8 +139,8 @@ class Processes:
             yield from self._bury(worker, waiting)
 
     def _next(self, worker: _Worker, waiting: collections.deque[Design]) -> Design | None:
-        """Neighbouring designs share cached work, so each worker has a range of its own. An idle worker takes the
-        second half of the longest range."""
+        """The next design of a worker. Neighbouring designs share cached work, so each worker has its own range. An
+        idle worker takes the second half of the longest range."""
         if not worker.stretch:
             longest = max((waiting, *(each.stretch for each in self._workers)), key=len)
             for _ in range(ceil_div(len(longest), 2)):
@@ -190,5 +190,5 @@ def _ended(code: int) -> str:
 
 
 def default_count() -> int:
-    """As many workers as this process has processors."""
+    """The number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One model in one form. ``name``: of its figures; ``weight``: its weight in means over models.
+    """One model in one form. ``name``: prefix of its figures. ``weight``: its weight in means over models.
 
-    One of ``file``, ``network`` and ``graph`` is its source.
+    Its source is one of ``file``, ``network`` and ``graph``.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Workload:
     graph: Graph | None = None
 
     def load(self, config: Config) -> Graph:
-        """Its graph; ``config``: a device, whose memory decides how much import may take. Raises NpusimError."""
+        """Load the graph. ``config``: a device, whose memory limits the import. Raises NpusimError."""
         if self.graph is not None:
             return self.graph
         if self.network:
@@ -42,19 +42,19 @@ class Workload:
 
             try:
                 return NETWORKS[self.network].make(self.shape)
-            except (LookupError, ValueError, TypeError, ArithmeticError):  # of another number of dimensions
+            except (LookupError, ValueError, TypeError, ArithmeticError):  # the shape has another number of dimensions
                 raise UsageError(f"the network has no form for an input of shape {list(self.shape)}") from None
         from npusim._core import DefaultFloats
         from npusim.frontends.onnx import load
 
         assert self.file is not None
-        with DefaultFloats():  # constants are folded, as where a session imports it
+        with DefaultFloats():  # constants are folded in the same mode as in a session
             graph = load(self.file, input_shapes=self.input_shapes, bind=self.bind, config=config)
         graph.name, graph.cache_rows = self.file.stem, 0
         return graph
 
     def described(self) -> dict[str, Any]:
-        """Its identity as JSON values, except for the contents, which the graph's fingerprint covers."""
+        """Its identity as JSON values, except for the contents, which the fingerprint of the graph covers."""
         return {
             "name": self.name,
             "weight": str(self.weight),
@@ -67,7 +67,7 @@ class Workload:
 
 
 def workloads(models: tuple[ModelConfig, ...], folder: Path) -> Iterator[Workload | tuple[str, str]]:
-    """The workloads of a space file, or problems: (key, problem)."""
+    """The workloads of a space file, or problems as (key, problem)."""
     for place, model in enumerate(models, 1):
         problem = _problem(model, folder)
         if problem is not None:
@@ -102,7 +102,7 @@ def _problem(model: ModelConfig, folder: Path) -> tuple[str, str] | None:
         if model.shape is not None or any(each.shape is not None for each in model.variant or ()):
             return "shape", "is of networks; shapes of a file's inputs are input_shapes = { NAME = [...] }"
         path = folder / model.file
-        # os.path, for which a name that no file can have is one of no file.
+        # os.path accepts names that no file can have.
         return None if os.path.isfile(path) else ("file", f"no such file: {named(str(path))}")
     from npusim.validate.networks import NETWORKS
 

@@ -25,7 +25,7 @@ def json_schema() -> dict[str, Any]:
         "additionalProperties": False,
         "required": ["when", "what"],
         "properties": {
-            "name": {"type": "string", "description": "what messages call it"},
+            "name": {"type": "string", "description": "name of the fault in messages"},
             "when": {"description": "when it happens", "anyOf": _alternatives(WHEN)},
             "what": {"description": "what happens", "anyOf": _alternatives(WHAT)},
         },

@@ -54,7 +54,7 @@ _CORE = Count(0, 255)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flip:
-    """A bit of a memory changes, and nobody notices."""
+    """A bit of a memory changes without any report."""
 
     flip: str = key(Choice(MEMORIES), "the memory")
     address: int = key(Count(0, (1 << 48) - 1), "address of the byte in that memory")
@@ -64,7 +64,7 @@ class Flip:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hang:
-    """A unit, or the sequencer, stops without a word; what it is doing is not done. Nothing reports it."""
+    """A unit or the sequencer stops without a report. Its current work is not completed."""
 
     hang: str = key(Text(), "the unit, such as core0.matrix, or sequencer")
     lasts: int | str = key(_OF_JOB, _OF_JOB_DOC, JOB)
@@ -72,7 +72,7 @@ class Hang:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slow:
-    """Commands of a unit that start from then on take longer."""
+    """Commands of a unit take longer, from the next one to start."""
 
     slow: str = key(Text(), "the unit, such as core0.dma0")
     factor: Fraction = key(Ratio(1 << 20, positive=True), "factor of the duration")  # noqa: RUF009 - key() makes a field
@@ -81,7 +81,7 @@ class Slow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fail:
-    """A transfer fails on the bus: the one that the channel is in, or its next."""
+    """A transfer fails on the bus: the current one of the channel, or its next one."""
 
     fail: str = key(Text(), "the DMA channel, such as core0.dma0")
     count: int = key(Count(1, WORD), "number of transfers", 1)
@@ -92,7 +92,7 @@ MESSAGES = ("lose", "delay", "double", "spurious", "storm")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MessageFault:
-    """Messages do not come, come late, come twice, or come for nothing."""
+    """Interrupt messages are lost, late, doubled or without a cause."""
 
     interrupt: str = key(
         Choice(MESSAGES),
@@ -104,7 +104,7 @@ class MessageFault:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stuck:
-    """A register, or a field of it, reads as one value, whatever it holds."""
+    """A register, or a field of it, always reads as one value, whatever it contains."""
 
     stuck: str = key(Text(), "the register")
     field: str = key(Text(), "field of the register; default: the whole register", "")
@@ -131,7 +131,8 @@ class LoseWrite:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ecc:
-    """A memory with an error-correcting code finds an error: counted, or fault ECC of the job that has the machine."""
+    """A memory with an error-correcting code detects an error. A corrected one is counted; an uncorrected one causes
+    fault ECC in the current job."""
 
     ecc: str = key(Choice(("corrected", "uncorrected")), "whether the error is corrected")
     memory: str = key(Choice(MEMORIES), "memory with the error", "dram")
@@ -141,7 +142,7 @@ class Ecc:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """The device's clock is slower: sequencer, units and DMA channels; the DRAM is not."""
+    """The clock of the device is slower: sequencer, units and DMA channels, but not the DRAM."""
 
     throttle: Fraction = key(Ratio(1 << 20, positive=True), "factor of the clock period")  # noqa: RUF009 - likewise
     lasts: int | str = key(Lasts(), _LASTS_DOC, EVER)
@@ -157,7 +158,7 @@ class Unplug:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resets:
-    """The next RESET takes long, or does not end; meanwhile STATUS is 0 and writes have no effect."""
+    """The next RESET takes longer, or does not end. Meanwhile STATUS reads as 0 and writes have no effect."""
 
     reset: str = key(Choice(("late", "never")), "whether the reset ends")
     delay_ps: int = key(Quantity(Dimension.TIME, 1), "late: duration of the reset", 10**9)

@@ -22,14 +22,14 @@ _TIMES_DOC = "how often, from the first time on; 0: each time"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtTime:
-    """At a simulated time, before whatever else happens at that picosecond."""
+    """At a simulated time, before any other event at that picosecond."""
 
     time_ps: int = key(Quantity(Dimension.TIME), "the time since power-on")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtDoorbell:
-    """A doorbell is rung: before the device hears it."""
+    """A doorbell is rung. Triggers before the device handles it."""
 
     doorbell: int = key(_NTH, "the n-th doorbell")
     ring: str = key(Text(), "count this ring only: LOW, MEDIUM, HIGH", "")
@@ -42,7 +42,7 @@ STAGES = ("begins", "runs", "ends")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtSeqno:
-    """A job with that seqno is at a stage."""
+    """A job with this seqno reaches a stage."""
 
     seqno: int = key(Count(0, (1 << 64) - 1), "the seqno of the job; the reference driver counts from 1")
     stage: str = key(Choice(STAGES), "it is dispatched, its first command starts, its record is written", "begins")
@@ -52,7 +52,7 @@ class AtSeqno:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtJob:
-    """The n-th job is at a stage."""
+    """The n-th job reaches a stage."""
 
     job: int = key(_NTH, "the n-th job that comes to this stage")
     stage: str = key(Choice(STAGES), "it is dispatched, its first command starts, its record is written", "begins")
@@ -62,7 +62,7 @@ class AtJob:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtRead:
-    """Software reads a register: before it gets the value."""
+    """Software reads a register. Triggers before the value is returned."""
 
     read: str = key(Text(), "the register")
     nth: int = key(_NTH, "the n-th read of it", 1)
@@ -72,7 +72,7 @@ class AtRead:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtWrite:
-    """Software writes a register: before that has an effect."""
+    """Software writes a register. Triggers before the write has an effect."""
 
     write: str = key(Text(), "the register")
     nth: int = key(_NTH, "the n-th write of it", 1)
@@ -93,7 +93,7 @@ class AtCommand:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AtLabel:
-    """An operator of the model begins or ends, as timelines call it."""
+    """An operator of the model begins or ends. Its name is as in timelines."""
 
     label: str = key(Text(), "the name of the operator, or of one that was fused into it")
     edge: str = key(Choice(("begins", "ends")), "its first command starts, or its last one is complete", "begins")

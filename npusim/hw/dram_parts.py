@@ -1,10 +1,10 @@
-"""DRAM parts: one row each, to be checked against a datasheet. Timings in clocks of the command bus.
+"""DRAM parts, one row each, to be checked against a datasheet. Timings are in clocks of the command bus.
 
-Where a source leaves a value out: tRCD for writes is that for reads; tRC is tRAS + tRP; tREFI of LPDDR3 is 3.9 us
-(JEDEC JESD209-3). Rows of the 128-bit HBM channels have 2 KiB: 64 columns of 32 bytes.
+If a source omits a value: tRCD of writes is that of reads; tRC is tRAS + tRP; tREFI of LPDDR3 is 3.9 us (JEDEC
+JESD209-3). Rows of the 128-bit HBM channels have 2 KiB: 64 columns of 32 bytes.
 
-Where a source has a tCCD shorter than the burst it is that of the burst, half the burst length (JESD235, JESD209-4):
-HBM1_4Gb_x128 and HBM2_8Gb_x128 (1 clock in their files, of a burst of 2), LPDDR4_8Gb_x16_2400 (4 and 6 in its file).
+If a source has a tCCD shorter than the burst, it is replaced by the burst, half the burst length (JESD235, JESD209-4):
+HBM1_4Gb_x128 and HBM2_8Gb_x128 (1 clock in their files, for a burst of 2), LPDDR4_8Gb_x16_2400 (4 and 6 in its file).
 tREFI of LPDDR4_8Gb_x16_2400 is 7.2 us as in its file, not the 3.9 us of JESD209-4.
 """
 
@@ -15,12 +15,12 @@ from dataclasses import KW_ONLY, dataclass
 
 @dataclass(frozen=True, slots=True)
 class DramPart:
-    """A channel of one kind of DRAM, as wide as its data bus. ``rows``, ``row_bytes``: of one bank, of one rank.
+    """A channel of one DRAM part. ``rows``, ``row_bytes``: per bank of one rank.
 
-    ``rate``: million transfers a second. ``bits``: of the data bus of a channel, or of each of its ``pseudo`` channels.
-    ``dual``: commands for rows and for columns travel side by side. ``act_slots``: clocks of the command bus that an
-    activation takes. The timings, from ``cl`` on, are those of JEDEC without their t: the least clocks from one command
-    to another that the same bank, group of banks or rank may take.
+    ``rate``: million transfers per second. ``bits``: width of the data bus of a channel, or of each of its ``pseudo``
+    channels. ``dual``: row and column commands are issued in parallel. ``act_slots``: clocks of the command bus per
+    activation. Fields from ``cl`` on are JEDEC timings without their t: the minimum clocks between two commands to the
+    same bank, bank group or rank.
     """
 
     name: str
@@ -37,7 +37,7 @@ class DramPart:
     pseudo: int = 1
     dual: bool = False
     act_slots: int = 1
-    # of a bank
+    # per bank
     cl: int  # RD -> first datum
     cwl: int  # WR -> first datum
     rcd_rd: int  # ACT -> RD
@@ -47,11 +47,11 @@ class DramPart:
     rc: int  # ACT -> ACT
     wr: int  # last datum of WR -> PRE
     rtp: int  # RD -> PRE
-    # of a rank
+    # per rank
     rfc: int  # REF -> ACT
     refi: int  # REF -> REF, on average
     faw: int  # ACT -> the fourth ACT after it
-    # of a rank (_s), of one group of banks in it (_l)
+    # per rank (_s), per bank group (_l)
     rrd_s: int  # ACT -> ACT
     rrd_l: int
     ccd_s: int  # RD -> RD, WR -> WR
@@ -66,13 +66,13 @@ class DramPart:
 
     @property
     def burst_clocks(self) -> int:
-        """Clocks of the command bus that the data of one access take."""
+        """Clocks of the command bus for the data of one access."""
         transfers = round(self.rate * self.tck_ps / 10**6)  # per clock: 2, or more if data have a faster clock
         return max(1, self.burst_length // transfers)
 
     @property
     def bandwidth(self) -> int:
-        """Peak of one channel in bytes a second."""
+        """Peak of one channel in bytes/s."""
         return self.pseudo * self.burst_bytes * 10**12 // (self.burst_clocks * self.tck_ps)
 
     @property
@@ -125,7 +125,7 @@ _ROWS = (
         cl=7, cwl=2, rcd_rd=7, rcd_wr=7, rp=7, ras=17, rc=24, rfc=130, refi=1950,
         rrd_s=2, rrd_l=3, faw=15, ccd_s=2, ccd_l=2, wr=8, rtp=3, wtr_s=3, wtr_l=4,
     ),
-    # The command clock is an eighth of the data rate (JESD250: 8 bits a clock and pin).
+    # The command clock is an eighth of the data rate (JESD250: 8 bits per clock and pin).
     DramPart(
         "GDDR6_8Gb_x16", "DRAMsim3 configs/GDDR6_8Gb_x16.ini",
         rate=12121, tck_ps=660, bits=128, burst_length=16, groups=4, banks=4, rows=16384, row_bytes=2048,
@@ -200,7 +200,7 @@ _ROWS = (
 # fmt: on
 
 PARTS = {part.name: part for part in _ROWS}
-"""Every part by its name."""
+"""All parts by name."""
 
 FIELDS = ("ro", "ra", "bg", "ba", "ch", "co")
 """The fields of an address mapping: row, rank, bank group, bank, channel, column."""

@@ -16,9 +16,9 @@ REPORT = FileKind("JSON of a run or of a device", 1 << 26, ConfigError, ConfigEr
 
 
 def config_folder() -> Path:
-    """``npusim/configs`` of an installed package, or the ``configs`` beside the package in a source tree.
+    """``npusim/configs`` of an installed package, or ``configs`` beside the package in a source tree.
 
-    A path, not importlib.resources: the compiled kernels need real files anyway, and this is quicker to import.
+    A path, not importlib.resources: the compiled kernels need real files anyway, and this imports faster.
     """
     package = Path(__file__).resolve().parents[1]
     installed = package / "configs"
@@ -34,7 +34,7 @@ def config_names() -> tuple[str, ...]:
 
 
 def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """(label, merged table, {dotted key: label of the file that says it}) of a shipped name or a path."""
+    """(label, merged table, {dotted key: label of the file that sets it}) of a shipped name or a path."""
     found: dict[str, dict[str, Any]] = {}
     base: object = source
     beside = None
@@ -62,7 +62,8 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
 
 
 def _find(source: str, beside: Path | None) -> tuple[str, Path]:
-    """The file of a shipped name, else of a path; the path of ``inherit`` is relative to the file that says it."""
+    """The file of a shipped name, otherwise of a path. A path in ``inherit`` is relative to the file that contains
+    it."""
     shipped = config_folder() / f"{source}.toml"
     # os.path instead of pathlib, because it accepts names that no file can have.
     if not _is_path(source) and os.path.isfile(shipped):
@@ -97,7 +98,7 @@ def _known() -> str:
 
 
 def read_resolved(label: str) -> dict[str, Any]:
-    """The table of a device in a JSON file: the report of a run, or what ``npusim config show --json`` writes.
+    """The table of a device in a JSON file: the report of a run, or the output of ``npusim config show --json``.
 
     Raises ConfigError.
     """

@@ -76,7 +76,7 @@ def _default(field: str, entry: Key, cls: type[Any]) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of a description; what inheritance may supply is required only where nothing is inherited."""
+    """JSON Schema of a description. Keys that may be inherited are only required if nothing is inherited."""
     schema = object_schema(Config)
     schema["properties"][INHERIT] = {"type": "string", "description": INHERIT_DOC}
     return {
@@ -89,7 +89,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def object_schema(cls: type[Any]) -> dict[str, Any]:
-    """JSON Schema of a section class: every key, and no other; none of them required."""
+    """JSON Schema of a section class: all its keys, none required, no others allowed."""
     properties: dict[str, Any] = {}
     for field, entry in entries(cls):
         if isinstance(entry, Section):

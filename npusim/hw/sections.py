@@ -26,7 +26,7 @@ ACCUMULATOR_BYTES = 4
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class MeshConfig:
-    """A mesh that takes one row of operands after another and has a fixed latency (model ``mesh``)."""
+    """A mesh that accepts one row of operands at a time and has a fixed latency (model ``mesh``)."""
 
     row_stall_cycles: int = key(Count(0, 65536), "idle cycles after each row of operands", 0)
     least_rows: int = key(Count(1, 4096), "least number of rows for which an operation occupies the mesh", 4)

@@ -8,13 +8,13 @@ from npusim.polling import poll
 cdef int CONTROL = int(Unit.CONTROL)
 
 cdef enum:
-    HALT = -1  # the engine of steps of the sequencer
+    HALT = -1  # marks commands of the sequencer
     CORE_SHIFT = 8
     POLL_EVERY = 4096  # commands
 
 
 cdef object asked(instruction):
-    """What an instruction asks for, which most have said before."""
+    """The work of an instruction, cached in it."""
     said = getattr(instruction, "_said", None)
     if said is None:
         said = instruction._said = instruction.work()
@@ -22,7 +22,7 @@ cdef object asked(instruction):
 
 
 cdef class Sizes:
-    """Bytes of instructions in the stream, without their waits and headers."""
+    """Bytes of instructions in the stream, without headers and waits."""
 
     def __init__(self):
         self.by_kind = {}
@@ -30,20 +30,20 @@ cdef class Sizes:
     cdef int64_t of(self, instruction) except -1:
         cdef object kind = type(instruction)
         size = self.by_kind.get(kind)
-        if size is None:  # -1: each has a size of its own
+        if size is None:  # -1: the size varies between instructions
             size = self.by_kind[kind] = instruction.encoded_bytes() if kind.tail is None else -1
         return <int64_t>instruction.encoded_bytes() if <int64_t>size < 0 else <int64_t>size
 
 
 cdef class Remembered:
-    """What a function says of works, asked once for each."""
+    """Results of a function of works, computed once per work."""
 
     def __init__(self, ask):
         self.ask, self.by_id, self.by_work = ask, {}, {}
 
     cdef object of(self, work):
-        """Of a work that lives as long as this."""
-        # Instructions of one shape mostly have the very same one, which is found without being compared.
+        """The result for a work that lives as long as this object."""
+        # Instructions of one shape usually share one work object, which is found without a comparison.
         cdef size_t key = <size_t><void *>work
         known = self.by_id.get(key)
         if known is None:
@@ -55,8 +55,8 @@ cdef class Remembered:
 
 
 def encode(commands):
-    """The bytes of commands, and where each of them ends. Raises what their ``to_bytes`` raises, which says what the
-    bytes are."""
+    """Encode commands: (bytes, end offset of each command). Errors are those of their ``to_bytes``. 74 Tiles that
+    alternate between the same slots share one instruction object."""
     cdef list parts = [], ends = []
     cdef dict bodies = {}
     cdef unsigned char head[12 + 8 * 255]
@@ -102,13 +102,13 @@ def encode(commands):
 
 
 cdef inline void put(unsigned char *at, int64_t value) noexcept:
-    """Four bytes, the lowest first."""
+    """Four bytes, little-endian."""
     at[0], at[1], at[2], at[3] = value & 255, value >> 8 & 255, value >> 16 & 255, value >> 24 & 255
 
 
 def tally(commands):
-    """How often there is a command of the same operator, core, unit, kind of instruction, work and targets: a list of
-    (one of them, how many), in the order in which each came first."""
+    """Count commands with the same operator, core, unit, instruction class, work and targets: a list of (one of them,
+    count), in order of first occurrence."""
     cdef dict found = {}
     cdef list entry
     cdef int64_t seen = 0
@@ -131,11 +131,11 @@ def tally(commands):
 
 
 def steps(commands, ends, dict index, charge, make):
-    """What commands are to the units of a device: a list of ``make(engine, waits, charge, begin, end, core, operator,
-    instruction)``.
+    """Convert commands to steps for the units of a device: a list of ``make(engine, waits, charge, begin, end, core,
+    operator, instruction)``.
 
-    ``ends``: where each command ends in the stream; ``index``: engines by (core, unit), of which commands of the
-    sequencer are none; ``charge(work)``: what is charged. Waits are of engines.
+    ``ends``: end offset of each command in the stream. ``index``: engines by (core, unit); commands of the sequencer
+    have none. ``charge(work)``: the cost to charge. Waits refer to engines.
     """
     cdef list made = [], waits
     cdef Remembered charges = Remembered(charge)

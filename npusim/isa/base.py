@@ -146,10 +146,12 @@ _DRAM, _L2 = Space.REGION << SPACE_SHIFT, int(Space.L2)
 
 
 def is_dram(address: int) -> bool:
+    """Whether an address is in DRAM."""
     return address >= _DRAM
 
 
 def is_l2(address: int) -> bool:
+    """Whether an address is in the L2."""
     return address >> SPACE_SHIFT == _L2
 
 
@@ -348,6 +350,7 @@ class Instruction(_Remembering, ABC):
         )
 
     def to_bytes(self) -> bytes:
+        """The fields as bytes. Raises ProgramError for a value that does not fit its field."""
         values: list[Any] = []
         for read, several in self.reads:
             if several:
@@ -432,6 +435,7 @@ class Command:
         return _HEADER.size + len(self.waits) * _WAIT.size + self.instruction.encoded_bytes()
 
     def to_bytes(self) -> bytes:
+        """The command as bytes: header, waits, fields."""
         body, waits = self.instruction.to_bytes(), b""
         for core, unit, completed in self.waits:
             waits += _WAIT.pack(core, unit, 0, completed)

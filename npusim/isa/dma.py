@@ -1,5 +1,5 @@
-"""DMA instructions: strided copies with padding and transposition, fills, gathers by an index list, and compressed
-weights that are expanded on their way."""
+"""DMA instructions: strided copies with padding and transposition, fills, gathers by an index list, and decompression
+of weights."""
 
 from __future__ import annotations
 
@@ -152,10 +152,11 @@ def reorderable(dims: Sequence[int], dst: Sequence[int], src: Sequence[int], ite
 
 @instruction(0x10, "dma.copy", Unit.DMA)
 class Copy(Instruction):
-    """Copy ``dims`` items; the destination has ``before`` and ``after`` more in each dimension, set to ``pattern``.
+    """Copy ``dims`` items. The destination has ``before`` and ``after`` additional items in each dimension, set to
+    ``pattern``.
 
-    Strides in bytes, outermost dimension first; any order of the two sides, so a copy transposes. The engine moves
-    elements in one order, that of ``dims`` with the last dimension fastest, on both sides.
+    Strides are in bytes, outermost dimension first. The two sides may have any order, so a copy can transpose. The
+    engine moves elements in one order on both sides: that of ``dims``, with the last dimension fastest.
     """
 
     dst: Address
@@ -315,11 +316,11 @@ class Expand(Instruction):
 
     def accesses(self) -> Iterator[Access | None]:
         yield span(self.src, (self.size,), (1,), 1, False)
-        # No more than that is written, however long the stream is.
+        # No more than this is written, whatever the length of the stream.
         yield span(self.dst, (self.nbytes,), (1,), 1, True)
 
     def work(self) -> DmaWork:
-        """The decoder processes them at its own rate."""
+        """The decoder processes symbols at its own rate."""
         place = offset_of(self.src) % PLACE_BYTES
         return expanding(self.nbytes, self.size, self.bits, place=place, constants=_is_constant(self.src))
 
@@ -336,7 +337,7 @@ class Expand(Instruction):
 
 @instruction(0x15, "dma.expand_multicast", Unit.DMA)
 class MulticastExpand(Expand):
-    """The same into the SRAM of several cores, at the same offset in each. ``cores``: bit c for core c."""
+    """As Expand, into the SRAM of several cores, at the same offset in each. ``cores``: bit c for core c."""
 
     cores: U64
 
@@ -471,7 +472,7 @@ class Fill(Instruction):
 
 @instruction(0x12, "dma.gather", Unit.DMA)
 class Gather(Instruction):
-    """dst[o, j, i] = data[o, index[j], i]; ``index`` in SRAM, negative values count from the end of ``axis_size``.
+    """dst[o, j, i] = data[o, index[j], i]. ``index`` is in SRAM; negative values count from the end of ``axis_size``.
 
     ``dims``: (outer, indices, inner items). An index out of range is a device fault.
     """

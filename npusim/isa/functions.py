@@ -1,6 +1,6 @@
-"""Function codes of the vector unit: what the ``fn`` field of an instruction means.
+"""Function codes of the vector unit: the values of the ``fn`` field of an instruction.
 
-The numbers are part of the instruction encoding and are the ones that the kernels in ``npusim._core`` know.
+The numbers are part of the instruction encoding. The kernels in ``npusim._core`` use the same numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class Unary(enum.IntEnum):
-    """y = fn(x); p0 and p1 are parameters where named."""
+    """y = fn(x). p0 and p1 are the parameters, if a function has any."""
 
     IDENTITY = 0
     RELU = 1
@@ -66,7 +66,7 @@ class Binary(enum.IntEnum):
     ADD = 0
     SUB = 1
     MUL = 2
-    DIV = 3  # integers truncate; by zero gives 0
+    DIV = 3  # integers truncate; division by zero gives 0
     POW = 4
     MIN = 5
     MAX = 6
@@ -91,7 +91,7 @@ class Binary(enum.IntEnum):
 
 
 class Reduce(enum.IntEnum):
-    """How a reduction combines elements."""
+    """The function that combines the elements of a reduction."""
 
     SUM = 0
     MEAN = 1
@@ -106,7 +106,7 @@ class Reduce(enum.IntEnum):
 
 
 COMPARISONS = frozenset({Binary.EQ, Binary.NE, Binary.LT, Binary.LE, Binary.GT, Binary.GE})
-"""Binary functions whose result is BOOL whatever the operands' type."""
+"""Binary functions whose result is BOOL for any operand type."""
 
 PREDICATES = frozenset({Unary.ISNAN, Unary.ISINF})
 """Unary functions whose result is BOOL."""
@@ -144,7 +144,7 @@ ROOTS = frozenset({Unary.SQRT, Unary.RSQRT})
 
 
 def unary_cost(fn: Unary) -> str:
-    """The vector unit's cost class of a unary function."""
+    """The cost class of a unary function on the vector unit."""
     if fn in TRANSCENDENTAL:
         return "transcendental"
     if fn in DIVIDING:
@@ -153,7 +153,7 @@ def unary_cost(fn: Unary) -> str:
 
 
 def binary_cost(fn: Binary) -> str:
-    """The vector unit's cost class of a binary function."""
+    """The cost class of a binary function on the vector unit."""
     if fn in (Binary.DIV, Binary.MOD, Binary.FMOD):
         return "divide"
     return "transcendental" if fn is Binary.POW else "simple"

@@ -1,4 +1,4 @@
-"""The definition of the meaning of a program: its commands in order, without time.
+"""Reference interpreter, which defines the results of a program: commands are executed in order, without timing.
 
 The simulator executes the same commands out of order and must give the same bits.
 """

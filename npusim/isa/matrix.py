@@ -131,7 +131,7 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
 
 
 def _check_skipped(tile: Conv | Depthwise) -> None:
-    """Blocks and phases, of which there may be one or the other."""
+    """Check blocks and phases. An instruction has at most one of them."""
     extras = tile.extras
     blocks, phases = (extras.block_ic, extras.block_oc), (extras.phase_oc, extras.phase_rows, extras.phase_cols)
     if isinstance(tile, Depthwise) and (any(blocks) or any(phases)):
@@ -289,15 +289,14 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
 
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
 class Conv(Instruction):
-    """A batch of convolution tiles; a matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
+    """A batch of convolution tiles. A matmul is oh=1, ow=M, ic=K, kh=kw=1, oc=N.
 
-    x: pixels of ``ic`` contiguous channels, padding included. w: [K][oc] dense, K in the order of summation. Integers
-    are multiplied as (x - x_zero) * (w - w_zero); only weights of 8 bits have a zero point. acc: ``oc`` contiguous
-    accumulators per pixel, set on ``first``, added to otherwise. On ``last`` the accumulators leave
-    through (acc + bias) * scale; for integer outputs / out_scale, rint and + out_zero; a clamp to [low, high], into
-    ``out_type``. bias and scale: one for each channel of each batch item. Strides (batch, row, pixel) in bytes. What
-    ``Extras`` adds to that: sums of 64 bits, packed weights, weights with scales, a shift, block-diagonal
-    weights, phases.
+    x: pixels of ``ic`` contiguous channels, including padding. w: [K][oc] dense, with K in the order of summation.
+    Integers are multiplied as (x - x_zero) * (w - w_zero); only 8-bit weights have a zero point. acc: ``oc`` contiguous
+    accumulators per pixel, set on ``first``, otherwise added to. On ``last`` the epilogue computes (acc + bias) *
+    scale; for integer outputs / out_scale, rint, + out_zero; then clamps to [low, high] and converts to ``out_type``.
+    bias and scale: one per channel of each batch item. Strides are (batch, row, pixel) in bytes. ``Extras`` adds 64-bit
+    sums, packed weights, dequantized weights, a shift, block-diagonal weights and phases.
     """
 
     x_type: Type
@@ -389,7 +388,7 @@ class Conv(Instruction):
         return single and not self.extras.w_bits and self.extras.w_scale == NOTHING and not self.extras.phase_oc
 
     def _idle(self) -> int:
-        """Products that are not computed."""
+        """Products that are not computed, but take time."""
         if self.extras.pixel_blocks:
             used = sum(run.blocks * run.ic * run.oc for run in runs(self.extras, self.ic, self.ow))
             return self.batch * self.oc * (self.ow * self.ic - used)
@@ -442,14 +441,14 @@ class Conv(Instruction):
         )
 
     def phases(self) -> list[Phase]:
-        """The phases of the output channels; only of an instruction that has phases."""
+        """The phases of the output channels. Only valid for an instruction with phases."""
         return phases(self.extras, self.oc, (self.kh, self.kw))
 
     def _weight_shape(self, w_type: DType) -> WeightShape:
         return WeightShape(self.batch, self.ic, self.oc, self.kh, self.kw, w_type.itemsize, CHANNEL_BLOCK)
 
     def _of_block(self, run: Run, number: int = 0, index: int = 0) -> Conv:
-        """A block of a run for one batch item, as a convolution of its own."""
+        """A block of a run for one batch item, as a separate convolution."""
         extras, made = self.extras, copy(self)
         first = (extras.first_oc + run.at_oc) % extras.block_oc if extras.block_oc else extras.first_oc
         made.extras = replace(extras, block_ic=0, block_oc=0, first_ic=0, first_oc=first)
@@ -460,7 +459,7 @@ class Conv(Instruction):
         return made
 
     def _execute_blocks(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
-        """Compute each block as a convolution of its own; output channels without inputs in this tile get zeros."""
+        """Compute each block as a separate convolution. Output channels without inputs in this tile get zeros."""
         found, size, item = runs(self.extras, self.ic, self.oc), _accumulator(self).itemsize, self.x_type.itemsize
         if self.first:
             ends = (found[0].at_oc, found[-1].at_oc + found[-1].blocks * found[-1].oc) if found else (self.oc, self.oc)
@@ -515,7 +514,7 @@ class Conv(Instruction):
             _core.fill(acc, (self.batch, self.oh, self.ow, high - low), size, 0)
 
     def _execute_phases(self, memory: Memory, core: int, w_type: DType, w: _core.Strided) -> None:
-        """Compute each phase as a convolution with the kernel rows and columns that it has."""
+        """Compute each phase as a convolution with its own kernel rows and columns."""
         size, (_, row, pixel) = _accumulator(self).itemsize, self.x_strides
         for phase in self.phases():
             if not (phase.kh and phase.kw):
@@ -535,10 +534,10 @@ class Conv(Instruction):
 
 @instruction(0x21, "matrix.depthwise", Unit.MATRIX)
 class Depthwise(Instruction):
-    """A depthwise convolution tile: output channel c * mult + m is input channel c with a filter of its own.
+    """A depthwise convolution tile. Output channel c * mult + m is input channel c with filter m of that channel.
 
-    x: pixels of ``channels`` contiguous channels, padding included; w: [kh][kw][channels * mult]; strides (row, pixel).
-    The rest is as in ``matrix.conv``.
+    x: pixels of ``channels`` contiguous channels, including padding. w: [kh][kw][channels * mult]. Strides are (row,
+    pixel). All else is as in ``matrix.conv``.
     """
 
     x_type: Type

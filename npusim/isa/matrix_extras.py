@@ -1,4 +1,4 @@
-"""Optional fields of matrix instructions, encoded behind the others."""
+"""Optional fields of matrix instructions, encoded after the others."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ class Extras:
         return f"[{','.join(parts)}]"
 
     def to_bytes(self) -> bytes:
+        """The encoding: empty if no field is used."""
         if self is NO_EXTRAS or self == NO_EXTRAS:
             return b""
         return _EXTRAS.pack(*attrgetter(*_EXTRA_NAMES)(self))

@@ -1,8 +1,8 @@
-"""Vector instructions that convert on the way: operands or results are integers that stand for floats.
+"""Vector instructions with conversion: their operands or results are quantised integers.
 
-The unit dequantises what it reads and quantises what it writes, one element each, beside the work that the instruction
-is for. ``dtype`` is the type of the integers, ``real`` that of the numbers they stand for. A side with a scale of 0 has
-numbers of that type and is not converted.
+The unit dequantises elements as it reads them and quantises elements as it writes them. Each conversion costs one more
+operation per element. ``dtype`` is the type of the integers, ``real`` that of the numbers they stand for. A side with a
+scale of 0 has numbers of that type and is not converted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REALS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
 def _strided(array: _Reals) -> Strided:
-    """An array as kernels take it."""
+    """An array in the form that kernels take."""
     return Strided(array.reshape(-1).view(np.uint8) if array.size else b"", 0, array.strides)
 
 
@@ -39,7 +39,7 @@ def _parameters(scale: float, zero: int) -> tuple[Strided, Strided]:
 
 @dataclass
 class _Converting(Convertible):
-    """Common part of these instructions. It is the first base class of each: its fields come last."""
+    """Common part of these instructions. It is the first base class of each, so that its fields come last."""
 
     __slots__ = ()
     in_scale: F32
@@ -95,7 +95,7 @@ class _Converting(Convertible):
 
 @instruction(0x4B, "vector.pool_quantised", Unit.VECTOR)
 class QuantisedPool(_Converting, Pool):
-    """As vector.pool, on numbers that integers stand for, with such a result."""
+    """As vector.pool, with quantised operand and result."""
 
     def work(self) -> Work:
         inside, results = self.ih * self.iw * self.channels, self.oh * self.ow * self.channels
@@ -114,7 +114,7 @@ class QuantisedPool(_Converting, Pool):
 
 @instruction(0x4C, "vector.reduce_quantised", Unit.VECTOR)
 class QuantisedReduce(_Converting, ReduceTile):
-    """As vector.reduce, on numbers that integers stand for, with such a result."""
+    """As vector.reduce, with quantised operand and result."""
 
     def work(self) -> Work:
         elements, results = self.elements() * all(self.dims), int(np.prod(self.acc_dims)) * self.last
@@ -133,7 +133,7 @@ class QuantisedReduce(_Converting, ReduceTile):
 
 @instruction(0x4D, "vector.resample_quantised", Unit.VECTOR)
 class QuantisedResample(_Converting, Resample):
-    """As vector.resample, on numbers that integers stand for, with such a result."""
+    """As vector.resample, with quantised operand and result."""
 
     def work(self) -> Work:
         outer, results, inner = self.dims

@@ -1,4 +1,4 @@
-"""Vector instructions that combine many elements: reductions, whole-row functions, windows, interpolation."""
+"""Vector instructions that combine many elements: reductions, functions of whole rows, windows, interpolation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ACCUMULATOR_BYTES = 8
 
 
 class Convertible(Instruction):
-    """Common part of instructions that have a form which converts on the way (see ``isa.quantised``)."""
+    """Common part of instructions that also have a form with conversion (see ``isa.quantised``)."""
 
     __slots__ = ()
     dtype: Type
@@ -64,10 +64,11 @@ class Convertible(Instruction):
 
 @instruction(0x40, "vector.reduce", Unit.VECTOR)
 class ReduceTile(Convertible):
-    """Fold src into 8-byte accumulators (strides 0 on reduced dimensions), in row-major order; set first on ``first``.
+    """Fold src into 8-byte accumulators (strides 0 on reduced dimensions), in row-major order. ``first`` initialises
+    them.
 
-    On ``last`` the accumulators (``acc_dims``) are finished - MEAN divides by ``count``, L2 takes the root - and
-    written to dst in ``dtype``.
+    On ``last`` the accumulators (``acc_dims``) are finished: MEAN divides by ``count``, L2 takes the root. The result
+    is written to dst in ``dtype``.
     """
 
     fn: ReduceFn
@@ -85,6 +86,7 @@ class ReduceTile(Convertible):
 
     @property
     def acc_dims(self) -> tuple[int, ...]:
+        """The dimensions of the accumulators: 1 for reduced dimensions."""
         # A stride of 0 marks a reduced dimension; the encoding has no field for it.
         return tuple(dim if stride else 1 for dim, stride in zip(self.dims, self.acc_strides, strict=True))
 
@@ -170,9 +172,9 @@ class ArgReduce(RowInstruction):
 
 @instruction(0x42, "vector.softmax", Unit.VECTOR)
 class Softmax(RowInstruction):
-    """Softmax, or its logarithm, of each row: passes for maximum, sum and quotient.
+    """Softmax, or its logarithm, of each row, in three passes: maximum, sum, quotient.
 
-    ``masked``: a row of -inf alone gives zeros, not NaN.
+    ``masked``: a row that is all -inf gives zeros instead of NaN.
     """
 
     log: Flag
@@ -187,7 +189,7 @@ class Softmax(RowInstruction):
 
 @instruction(0x43, "vector.normalize", Unit.VECTOR)
 class Normalize(RowInstruction):
-    """(x - mean) / sqrt(variance + epsilon), for rms x / sqrt(mean of squares + epsilon), of each row."""
+    """(x - mean) / sqrt(variance + epsilon) of each row; rms: x / sqrt(mean of squares + epsilon)."""
 
     rms: Flag
     epsilon: F64
@@ -215,7 +217,7 @@ class CumSum(RowInstruction):
 
 @instruction(0x49, "vector.cumprod", Unit.VECTOR)
 class CumProd(RowInstruction):
-    """Running products of each row: floats in double precision and rounded once, integers wrap."""
+    """Running products of each row. Floats are computed in double and rounded once, integers wrap."""
 
     exclusive: Flag
     reverse: Flag
@@ -244,7 +246,7 @@ class CumProd(RowInstruction):
             results = products[:, forth]
             if self.dtype is DType.BFLOAT16:
                 dst[...] = float32_to_bfloat16(results.astype(np.float32))
-            else:  # half floats are rounded as everywhere else: to float32 first
+            else:  # half floats are rounded to float32 first, as in all other kernels
                 dst[...] = results.astype(np.float32) if self.dtype.is_float else results
 
 
@@ -272,7 +274,7 @@ class Lrn(RowInstruction):
 def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: int, size: int) -> int:
     """Number of taps of all windows along an axis of ``size`` that are not in the padding of ``before``."""
 
-    # By taps, of which there are at most 65 535: for each, the windows in which it is on the axis.
+    # For each tap, of which there are at most 65 535, count the windows in which it is on the axis.
     at = np.arange(taps, dtype=np.int64) * dilation - before
     first, end = (np.clip(-((at - limit) // stride), 0, windows) for limit in (0, size))
     return int((end - first).sum())
@@ -280,10 +282,10 @@ def _taps_inside(windows: int, stride: int, taps: int, dilation: int, before: in
 
 @instruction(0x46, "vector.pool", Unit.VECTOR)
 class Pool(Convertible):
-    """Windows over src [ih][iw][channels], which holds valid pixels only; ``pads`` (top, left, bottom, right) lie
+    """Windows over src [ih][iw][channels], which has valid pixels only. ``pads`` (top, left, bottom, right): padding
     around it.
 
-    Dims (rows, columns, channels); strides of both sides likewise. A maximum ignores padding; an average counts it only
+    Dims and strides of both sides are (rows, columns, channels). A maximum ignores padding. An average counts it only
     with count_include_pad.
     """
 
@@ -348,9 +350,9 @@ class Pool(Convertible):
 
 @instruction(0x47, "vector.resample", Unit.VECTOR)
 class Resample(Convertible):
-    """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i]; an index below 0 contributes nothing.
+    """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i]. A negative index contributes nothing.
 
-    dims (outer, results, inner); ``axis``: source elements along the axis; tables [results][taps].
+    dims: (outer, results, inner). ``axis``: source elements along the axis. Tables are [results][taps].
     """
 
     dtype: Type
@@ -388,7 +390,7 @@ class Resample(Convertible):
         self.resample(memory, core, self.dtype, dst, src)
 
     def resample(self, memory: Memory, core: int, dtype: DType, dst: Strided, src: Strided) -> None:
-        """Do it on elements of a type."""
+        """Resample elements of type ``dtype``. Raises ProgramError for an index outside the source."""
         index = memory.at(core, self.index)
         weight = memory.at(core, self.weight)
         bad = _core.resample(dtype, dst, src, self.dims, self.axis, index, weight, self.taps)

@@ -43,7 +43,7 @@ MAX_CALL_BYTES = 1536
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A dense row-major operand and where it starts."""
+    """A dense row-major operand and its address."""
 
     address: int
     dtype: DType
@@ -51,6 +51,7 @@ class Operand:
 
     @property
     def spec(self) -> Spec:
+        """Shape and type of the operand."""
         return Spec(self.shape, self.dtype)
 
     def access(self, write: bool) -> Access | None:
@@ -239,7 +240,7 @@ class _Routine(Instruction):
             array.fill(0)
         try:
             self.routine().execute(inputs, dict(call.params), outputs)
-        except Exception as error:  # noqa: BLE001 - the routine may be anybody's; a device has no other word for it
+        except Exception as error:  # noqa: BLE001 - the routine may be user code, which can raise anything
             raise ProgramError(f"{self.mnemonic}: routine {call.name}: {error}") from None
 
 
@@ -262,6 +263,6 @@ class VectorRoutine(_Routine):
 def routine_instruction(
     routine: Routine, params: Pairs, inputs: Sequence[Operand], outputs: Sequence[Operand]
 ) -> Instruction:
-    """The instruction of the routine's unit."""
+    """The instruction for the unit of the routine."""
     cls = VectorRoutine if routine.unit == "vector" else ScalarRoutine
     return cls(Call(routine.name, routine.version, params, tuple(inputs), tuple(outputs)))

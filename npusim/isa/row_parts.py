@@ -1,4 +1,4 @@
-"""Vector instructions on parts of rows that are longer than SRAM: what a row has told so far is a state in SRAM."""
+"""Vector instructions on parts of rows that are longer than SRAM. A state in SRAM carries intermediate results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from npusim.isa.reduction import RowInstruction
 from npusim.work import VectorWork, Work
 
 STATE_BYTES = 16
-"""Of each row: two numbers of 8 bytes."""
+"""Per row: two numbers of 8 bytes."""
 
 
 class Part(enum.IntEnum):
-    """What is done with a part of a row. The state is (a, b)."""
+    """The function of a part of a row. The state is (a, b)."""
 
     SOFTMAX_TOTAL = 0
     """a: the largest element so far; b: the sum of exp(x - a)."""
@@ -26,7 +26,7 @@ class Part(enum.IntEnum):
     LOG_SOFTMAX = 2
     """x - a - log(b)"""
     MASKED_SOFTMAX = 3
-    """The same; zeros where a is -inf."""
+    """The same, with zeros if a is -inf."""
     SUM = 4
     """a: the sum so far."""
     CENTRED_SQUARES = 5
@@ -38,17 +38,17 @@ class Part(enum.IntEnum):
     RMS_NORMALIZE = 8
     """x / sqrt(b / count + epsilon)"""
     CUMSUM = 9
-    """a: the sum so far; each element with those before it."""
+    """a: the sum so far. Inclusive running sums."""
     CUMPROD = 10
-    """a: the product so far; each element with those before it."""
+    """a: the product so far. Inclusive running products."""
     ARG_MAX = 11
-    """a: the order of the largest element so far; b: its position. The last part writes the position."""
+    """a: the sort key of the largest element so far; b: its position. The last part writes the position."""
     ARG_MIN = 12
-    """Likewise of the smallest."""
+    """The same for the smallest element."""
 
 
 GATHERING = frozenset({Part.SOFTMAX_TOTAL, Part.SUM, Part.CENTRED_SQUARES, Part.SQUARES})
-"""Parts that write the state alone."""
+"""Parts that only write the state."""
 ARGUMENTS = frozenset({Part.ARG_MAX, Part.ARG_MIN})
 _FLOAT_ONLY = frozenset(Part) - ARGUMENTS - {Part.CUMSUM, Part.CUMPROD}
 _FUNCTIONS = {Part.SOFTMAX_TOTAL: ("transcendental", 2), Part.SOFTMAX: ("transcendental", 1)}
@@ -58,11 +58,11 @@ _FUNCTIONS |= dict.fromkeys((Part.CUMSUM, Part.CUMPROD, *ARGUMENTS), ("reduce", 
 
 @instruction(0x4A, "vector.row_part", Unit.VECTOR)
 class RowPart(RowInstruction):
-    """``fn`` (Part) of a part of each row of ``count`` elements, which begins at element ``at``.
+    """``fn`` (Part) of a part of each row of ``count`` elements. The part begins at element ``at``.
 
-    ``first``: the state [outer][inner] of 16 bytes is set; it is gone on with else. The results of all parts are
-    those of the instruction on whole rows, bit for bit. Running sums and products take parts in the order in which
-    they add up, which ``reverse`` turns round.
+    ``first``: initialise the state [outer][inner] of 16 bytes; otherwise continue with it. The results of all parts are
+    those of the instruction on whole rows, bit for bit. Running sums and products must process parts in order of
+    summation, which ``reverse`` inverts.
     """
 
     fn: U8

@@ -1,4 +1,4 @@
-"""Scalar-unit instructions: element by element, where the data decides what happens."""
+"""Scalar-unit instructions: one element at a time, for data-dependent work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 @instruction(0x50, "scalar.gather_elements", Unit.SCALAR)
 class GatherElements(Instruction):
-    """dst[o, j, i] = data[o, index[o, j, i], i]; negative indices count from the end of ``axis_size``."""
+    """dst[o, j, i] = data[o, index[o, j, i], i]. Negative indices count from the end of ``axis_size``."""
 
     itemsize: U8
     dst: Address
@@ -103,7 +103,7 @@ class Scatter(Instruction):
         outer, _, inner = self.dims
         yield span(self.updates, self.dims, self.updates_strides, self.dtype.itemsize, False)
         yield span(self.index, self.dims, self.index_strides, self.index_type.itemsize, False)
-        # The positions depend on data: any element of the axis may be written, none outside.
+        # The positions depend on data: any element of the axis may be written, but none outside.
         yield span(self.dst, (outer, self.axis_size, inner), self.dst_strides, self.dtype.itemsize, True)
 
     def work(self) -> Work:
@@ -119,7 +119,7 @@ class Scatter(Instruction):
 
 @instruction(0x52, "scalar.topk", Unit.SCALAR)
 class TopK(Instruction):
-    """The k largest or smallest of each row, sorted, with INT64 positions; ties go to the lower position."""
+    """The k largest or smallest elements of each row, sorted, with INT64 positions. Ties go to the lower position."""
 
     dtype: Type
     values: Address

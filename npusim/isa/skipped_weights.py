@@ -1,5 +1,5 @@
-"""Weights that a matrix instruction does not multiply: those outside blocks on the diagonal, and taps that phases of a
-transposed convolution do not have. See :class:`npusim.isa.matrix_extras.Extras`."""
+"""Weights that a matrix instruction does not multiply: those outside diagonal blocks, and taps that a phase of a
+transposed convolution does not have. See :class:`npusim.isa.matrix_extras.Extras`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from npusim.units import ceil_div
 
 
 class Run(NamedTuple):
-    """Equal blocks, one after the other along the diagonal, as far as a tile has them: how many, the input and output
-    channels of each, and the channels of the tile at which the first one starts."""
+    """Consecutive equal blocks along the diagonal, limited to a tile: their number, the input and output channels of
+    each, and the channels of the tile at which the first one starts."""
 
     blocks: int
     ic: int
@@ -26,8 +26,7 @@ class Run(NamedTuple):
 
 
 def runs(extras: Extras, ic: int, oc: int) -> list[Run]:
-    """The blocks with weights in a tile of ``ic`` and ``oc`` channels: complete ones, and at each end one of which the
-    tile has a part."""
+    """The blocks with weights in a tile of ``ic`` and ``oc`` channels. The first and the last may be partial."""
     wide, high = extras.block_ic, extras.block_oc
     starts = extras.first_ic, extras.first_oc
     ends = starts[0] + ic, starts[1] + oc
@@ -49,8 +48,8 @@ def runs(extras: Extras, ic: int, oc: int) -> list[Run]:
 
 
 class Phase(NamedTuple):
-    """Output channels of a tile with the same kernel rows and columns: the first channel and how many, rows and columns
-    of the kernel, and those before them that are not multiplied."""
+    """Output channels of a tile with the same kernel rows and columns: the first channel and their number, rows and
+    columns of the kernel, and the rows and columns before them that are not multiplied."""
 
     at_oc: int
     oc: int
@@ -61,7 +60,7 @@ class Phase(NamedTuple):
 
 
 def phases(extras: Extras, oc: int, kernel: tuple[int, int]) -> list[Phase]:
-    """The phases of a tile of ``oc`` output channels, neighbours with equal kernels as one. ``kernel``: rows and
+    """The phases of a tile of ``oc`` output channels. Neighbours with equal kernels are merged. ``kernel``: rows and
     columns of the kernel of the tile."""
     found = list[Phase]()
     at = 0
@@ -69,7 +68,7 @@ def phases(extras: Extras, oc: int, kernel: tuple[int, int]) -> list[Phase]:
         number, inside = divmod(extras.first_oc + at, extras.phase_oc)
         row, col = divmod(number, extras.phase_cols)
         down, right = int(row >= extras.full_rows), int(col >= extras.full_cols)
-        # A kernel of one row may lack its first and its last one.
+        # A kernel of one row may lack both its first and its last row, which are the same.
         kh, kw = kernel[0] - down - (row < extras.low_rows), kernel[1] - right - (col < extras.low_cols)
         own = max(0, kh), max(0, kw), down, right
         count = min(extras.phase_oc - inside, oc - at)
@@ -82,7 +81,7 @@ def phases(extras: Extras, oc: int, kernel: tuple[int, int]) -> list[Phase]:
 
 
 class WeightShape(NamedTuple):
-    """Weights of a tile, [batch item][K][oc]. ``block``: K is in blocks of so many input channels."""
+    """The weights of a tile, [batch item][K][oc]. ``block``: input channels per block of K."""
 
     batch: int
     ic: int
@@ -94,7 +93,7 @@ class WeightShape(NamedTuple):
 
 
 def phase_weights(w: Strided, tile: WeightShape, phase: Phase) -> Strided:
-    """The weights of a phase, [batch item][K][oc], from those of the tile; one item where all share them."""
+    """The weights of a phase, [batch item][K][oc], from those of the tile; one item if all share them."""
     size, (stride,) = tile.itemsize, w.strides
     items, nbytes = tile.batch if stride else 1, phase.kh * phase.kw * tile.ic * phase.oc * size
     made = np.empty(items * nbytes, np.uint8)
@@ -127,7 +126,7 @@ def block_weights(w: Strided, tile: WeightShape, index: int, run: Run) -> Stride
     for number in range(run.blocks):
         first = run.at_ic + number * run.ic
         column = run.at_oc + number * run.oc
-        # Up to the next end of a channel block: of the tile, or of this block.
+        # Up to the next end of a channel block, of the tile or of this block.
         at = first
         while at < first + run.ic:
             outer, inner = at - at % tile.block, at - (at - first) % tile.block

@@ -1,4 +1,4 @@
-"""Elementwise vector instructions: one result per element, operands broadcast by a stride of 0."""
+"""Elementwise vector instructions: one result per element. A stride of 0 broadcasts an operand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cos
 from npusim.work import VectorWork, Work
 
 ENTRIES = 256
-"""Of the table of a lookup."""
+"""Entries of the table of a lookup."""
 
 
 @functools.lru_cache(1 << 12)
@@ -52,7 +52,7 @@ def _work(
 
 @instruction(0x30, "vector.unary", Unit.VECTOR)
 class UnaryOp(Instruction):
-    """dst = fn(src), with parameters p0 and p1 where the function has them."""
+    """dst = fn(src), with parameters p0 and p1 if the function has any."""
 
     fn: UnaryFn
     dtype: Type
@@ -66,6 +66,7 @@ class UnaryOp(Instruction):
 
     @property
     def out_type(self) -> DType:
+        """The type of the result."""
         return DType.BOOL if self.fn in PREDICATES else self.dtype
 
     def elements(self) -> int:
@@ -86,7 +87,7 @@ class UnaryOp(Instruction):
 
 @instruction(0x31, "vector.binary", Unit.VECTOR)
 class BinaryOp(Instruction):
-    """dst = fn(a, b); both operands of one type, comparisons give BOOL."""
+    """dst = fn(a, b). Both operands have the same type; comparisons give BOOL."""
 
     fn: BinaryFn
     dtype: Type
@@ -100,6 +101,7 @@ class BinaryOp(Instruction):
 
     @property
     def out_type(self) -> DType:
+        """The type of the result."""
         return DType.BOOL if self.fn in COMPARISONS else self.dtype
 
     def elements(self) -> int:
@@ -154,7 +156,7 @@ class Select(Instruction):
 
 @instruction(0x34, "vector.cast", Unit.VECTOR)
 class Cast(Instruction):
-    """dst = src in another type; float to integer truncates and saturates, to BOOL is != 0."""
+    """dst = src in another type. Float to integer truncates and saturates; to BOOL is != 0."""
 
     dst_type: Type
     dst: Address
@@ -233,7 +235,8 @@ class Dequantize(Conversion):
 
 @instruction(0x37, "vector.lookup", Unit.VECTOR)
 class Lookup(Instruction):
-    """dst = the entry of an 8-bit src in a table of 256, the first for the least value of its type."""
+    """dst = the entry of an 8-bit src in a table of 256 entries. The first entry is that of the lowest value of the
+    type."""
 
     dst_type: Type
     dst: Address
@@ -257,7 +260,7 @@ class Lookup(Instruction):
         yield span(self.dst, self.dims, self.dst_strides, self.dst_type.itemsize, True)
 
     def work(self) -> Work:
-        # As a function of its class, which units compute by tables; in as many lanes as that of a float.
+        # Costs as much as a transcendental function of floats, which units compute by tables.
         operands = ((self.src_strides, self.src_type), (self.dst_strides, self.dst_type))
         return _work("transcendental", DType.FLOAT32, self.dims, operands)
 

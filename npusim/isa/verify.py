@@ -3,8 +3,8 @@
 It checks that the device has the units and cores of all commands; that waits refer to earlier commands (so that no
 stream can deadlock); that fields are valid; that no command processes more elements than allowed; that every access is
 inside its memory; that only DMA accesses DRAM and L2; and that outputs do not overlap other operands if addresses
-depend on data. Pinned weights must be copied from constants by the prologue, and never be overwritten: so a job that
-finds them in SRAM computes the same as one that loads them.
+depend on data. Pinned weights must be copied from constants by the prologue, and must never be overwritten. A job that
+finds them in SRAM therefore computes the same as one that loads them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def verify(commands: Iterable[Command], limits: Limits) -> None:
 
 
 class _Prologue:
-    """The commands that load pinned weights, and the bytes of each core's SRAM that they have filled."""
+    """The commands that load pinned weights, and the bytes of the SRAM of each core that they have filled."""
 
     def __init__(self, residents: Residents) -> None:
         self._left = residents.stream_bytes
@@ -167,7 +167,7 @@ def _check_targets(instruction: Instruction, limits: Limits) -> None:
         return
     if isinstance(instruction, Exchange):
         if not limits.exchange:
-            raise ProgramError("the device's cores have no way to each other's SRAM")
+            raise ProgramError("the device's cores have no network between their SRAMs")
         if instruction.source >= limits.cores:
             raise ProgramError(f"reads from core {instruction.source}: the device has {limits.cores}")
     several = not isinstance(instruction, Exchange) or instruction.cores.bit_count() > 1

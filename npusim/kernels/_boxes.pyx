@@ -1,7 +1,7 @@
-"""Kernels on boxes (x1, y1, x2, y2): transformation, suppression of overlapping ones, proposals, detections.
+"""Kernels on boxes (x1, y1, x2, y2): transformation, non-maximum suppression, proposals, detections.
 
-Arrays are dense float32 and int32; sums and products are rounded to float32, step by step, in the order of the
-formulas. Sorting keeps the order of equals. Where data can be malformed a kernel returns the first bad row, or -1.
+Arrays are dense float32 and int32. Sums and products are rounded to float32 at each step, in the order of the formulas.
+Sorting is stable. If data can be malformed, a kernel returns the index of the first bad row, or -1.
 """
 
 from libc.stdlib cimport free, malloc, qsort
@@ -13,7 +13,7 @@ cdef extern from "transcend.h" nogil:
     double npu_exp(double x)
 
 cdef enum:
-    KERNEL_DROP = -1  # scores stay as they are: what overlaps is out
+    KERNEL_DROP = -1  # hard suppression: overlapping boxes are dropped, scores do not change
     KERNEL_HARD = 0
     KERNEL_LINEAR = 1
     KERNEL_GAUSSIAN = 2
@@ -28,7 +28,7 @@ cdef struct Suppression:
     float overlap
     float sigma
     float least
-    long long done  # pairs, of all classes
+    long long done  # pairs compared so far, over all classes
 
 
 cdef inline float _larger(float a, float b) noexcept nogil:
@@ -40,7 +40,7 @@ cdef inline float _smaller(float a, float b) noexcept nogil:
 
 
 cdef inline float _iou(const float *a, const float *b) noexcept nogil:
-    """Intersection over union; NaN for two boxes without area."""
+    """Intersection over union. NaN for two boxes without area."""
     cdef float area_a = (a[2] - a[0]) * (a[3] - a[1])
     cdef float area_b = (b[2] - b[0]) * (b[3] - b[1])
     cdef float w = _larger(_smaller(a[2], b[2]) - _larger(a[0], b[0]), 0)
@@ -71,7 +71,7 @@ cdef inline int _first_largest(const float *scores, const int *ids, long long be
 
 
 cdef inline bint _survives(float *score, float iou, const Suppression *rule) noexcept nogil:
-    """Lower a score for its box's overlap with a chosen one; False if the box is out."""
+    """Lower a score by the overlap of its box with a chosen box. False if the box is dropped."""
     cdef float factor
     if rule.kernel == KERNEL_GAUSSIAN:
         factor = <float>npu_exp(-1.0 * iou * iou / rule.sigma)
@@ -80,17 +80,18 @@ cdef inline bint _survives(float *score, float iou, const Suppression *rule) noe
     else:
         factor = 1 - iou if rule.kernel == KERNEL_LINEAR else 0
     score[0] = score[0] * factor
-    # Written so that a NaN stays: it is the client's to find.
+    # Written so that a NaN is kept: the client must see it.
     return not score[0] < rule.least
 
 
 cdef long long _suppress(
     float *scores, const float *boxes, int per_box, int *ids, long long count, long long most, Suppression *rule,
 ) noexcept nogil:
-    """Choose ids by falling score, dropping those that overlap a chosen one; returns how many, which then come first.
+    """Choose ids by falling score and drop those that overlap a chosen one. Chosen ids come first; returns their
+    number.
 
-    ``scores`` is by id, box number id / per_box. Of equal scores the first one in the list is chosen; a dropped id
-    changes places with the last one that is still there.
+    ``scores`` is indexed by id; the box of an id is id / per_box. Of equal scores, the first in the list is chosen. A
+    dropped id swaps places with the last one that remains.
     """
     cdef long long kept = 0, end = count, i, best
     cdef const float *chosen
@@ -130,7 +131,7 @@ cdef int _by_place(const void *a, const void *b) noexcept nogil:
 
 
 cdef void _rank(Ranked *ranked, const float *scores, const int *ids, long long count) noexcept nogil:
-    """Sort ids by falling score; NaN comes last."""
+    """Sort ids by falling score. NaN comes last."""
     cdef long long i
     for i in range(count):
         ranked[i].score = scores[ids[i]] if scores[ids[i]] == scores[ids[i]] else <float>-1e39
@@ -143,7 +144,7 @@ cdef long long _each_class(
     float *scores, const float *boxes, int per_box, int *ids, Ranked *ranked, long long rows, long long classes,
     float threshold, long long most, long long most_of_class, Suppression *rule,
 ) noexcept nogil:
-    """Suppress class by class (0 is the background), and rank what is left: the first ``most`` of ``ranked``."""
+    """Suppress class by class (0 is the background), and rank the remaining ids: the first ``most`` of ``ranked``."""
     cdef long long count = 0, begin, c, i
     for c in range(1, classes):
         begin = count
@@ -157,7 +158,8 @@ cdef long long _each_class(
 
 
 cdef Ranked *_take(int **ids, float **values, long long count, long long floats) except NULL:
-    """Room for lists of ``count`` ids and, behind them, for floats: one piece, which is freed by what is returned."""
+    """Allocate lists of ``count`` ids and, behind them, ``floats`` floats, in one block. Freeing the result frees
+    all."""
     cdef Ranked *ranked = <Ranked *>malloc(max(count, 1) * (sizeof(Ranked) + sizeof(int)) + floats * sizeof(float))
     if ranked == NULL:
         raise MemoryError(f"no memory for lists of {count} boxes")
@@ -204,10 +206,11 @@ def box_nms_limit(
     int kernel, float overlap, float sigma, float least, float[::1] out_scores, float[:, ::1] out_boxes,
     int[::1] out_classes, int[::1] out_batches,
 ):
-    """Soft suppression within each class of each batch (rows of one batch are neighbours); returns rows written.
+    """Soft suppression within each class of each batch. Rows of one batch are adjacent. Returns the number of rows
+    written.
 
-    ``scores`` (rows, classes) are changed; ``boxes`` (rows, 4 * classes); at most ``most`` rows for each batch if it is
-    not negative; kernel 0 hard, 1 linear, 2 gaussian. Rows are by batch, class, falling score.
+    ``scores``: (rows, classes), modified. ``boxes``: (rows, 4 * classes). ``most``: maximum rows per batch; negative:
+    no limit. ``kernel``: 0 hard, 1 linear, 2 gaussian. Results are sorted by batch, class and falling score.
     """
     cdef long long rows = scores.shape[0], classes = scores.shape[1], begin = 0, end, left, i, count = 0
     cdef int *ids
@@ -234,7 +237,7 @@ def box_nms_limit(
             if count + left > out_scores.shape[0]:
                 count = -1
                 break
-            # Of one class the scores fall already: in their old places the best are by class, then by score.
+            # Within a class, scores are already sorted, so sorting by old position gives class, then score.
             qsort(ranked, left, sizeof(Ranked), _by_place)
             for i in range(left):
                 out_scores[count] = scores[begin + ranked[i].id // classes, ranked[i].id % classes]
@@ -255,10 +258,11 @@ def proposals(
     const float[:, ::1] images, float stride_h, float stride_w, long long before, long long after, float overlap,
     float least_size, float[::1] out_scores, float[:, ::1] out_boxes, int[::1] out_batches,
 ):
-    """Boxes of the best ``before`` anchors, of those large enough the best ``after`` that do not overlap; per batch.
+    """Per batch: the boxes of the ``before`` best anchors, then the best ``after`` of those that are large enough and
+    do not overlap.
 
-    ``scores`` (batches, height, width, anchors), ``deltas`` 4 for each score; ``before`` and ``after`` <= 0 mean all.
-    Returns the rows written; by batch and falling score.
+    ``scores``: (batches, height, width, anchors). ``deltas``: 4 per score. ``before`` or ``after`` <= 0: all. Results
+    are sorted by batch and falling score. Returns the number of rows written.
     """
     cdef long long height = scores.shape[1], width = scores.shape[2], per = anchors.shape[0]
     cdef long long size = height * width * per, b, i, kept, chosen, count = 0
@@ -326,7 +330,7 @@ cdef void _place(
 cdef long long _large_enough(
     int *ids, long long count, const float *boxes, float least, float height, float width,
 ) noexcept nogil:
-    """Keep the ids of boxes larger than ``least`` on both sides whose centre lies in the image."""
+    """Keep the ids of boxes that are larger than ``least`` on both sides and whose centre is in the image."""
     cdef long long i, kept = 0
     cdef const float *box
     cdef float w, h
@@ -363,7 +367,7 @@ cdef long long _best_boxes(
     float *values, const float *boxes, int *ids, Ranked *ranked, const float *scores, long long rows, long long classes,
     float threshold, long long most, long long of_box, Suppression *rule,
 ) noexcept nogil:
-    """Suppress by each box's best class, then list the ``of_box`` best classes of each box that is left."""
+    """Suppress by the best class of each box, then list the ``of_box`` best classes of each remaining box."""
     cdef long long a, c, count = 0, kept, total = 0
     cdef int *order = ids + rows
     for a in range(rows):
@@ -388,10 +392,11 @@ def detections(
     float overlap, int first_label, float[:, ::1] out_scores, float[:, :, ::1] out_boxes, int[:, ::1] out_classes,
     int[::1] out_counts,
 ):
-    """Detections of each batch: decode, suppress, take the best.
+    """Detections per batch: decode, suppress, take the best.
 
-    ``regular``: suppression class by class, at most ``of_class`` of each; else by each box's best class, then the best
-    ``of_box`` classes of each box. Class 1 is called ``first_label``. What is beyond the count stays as it is.
+    ``regular``: suppression class by class, with at most ``of_class`` boxes each. Otherwise suppression by the best
+    class of each box, then the ``of_box`` best classes of each box. Class 1 gets the label ``first_label``. Results
+    beyond the count are not written.
     """
     cdef long long rows = scores.shape[1], classes = scores.shape[2], b, i, count = 0, room = out_scores.shape[1]
     cdef int *ids

@@ -1,21 +1,20 @@
-"""Constant weights as a stream of fewer bytes, and back, to the last bit.
+"""Lossless compression of constant weights.
 
-A stream is blocks of 512 symbols - the bytes of the weights, or the 2 or 4 bits of packed ones - each in the cheapest
-of a few codes, one behind the other without gaps; the first bit is the lowest one of the first byte, and what is left
-of the last byte is 0. A block begins with its mode, 2 bits:
+A stream is a sequence of blocks of 512 symbols. A symbol is a byte of the weights, or 2 or 4 bits of packed weights.
+Each block uses the cheapest of four codes. Blocks follow each other without gaps. The first bit is the lowest bit of
+the first byte; unused bits of the last byte are 0. A block begins with its mode, 2 bits:
+    0   plain     the symbols themselves
+    1   centred   a symbol, the centre; each symbol is coded as 2 d for its distance d from it, or -2 d - 1 if d < 0
+    2   palette   5 bits, the number of entries less 1, and the entries, symbols; each symbol is coded as its index
+    3   again     the palette of the last block that defined one
 
-    0   plain     the symbols as they are
-    1   centred   a symbol, the centre: each symbol is the number 2 d of its distance d from it, or -2 d - 1 if d < 0
-    2   palette   5 bits, entries less 1, and the entries, symbols: each symbol is the number of its entry
-    3   again     the palette of the last block that brought one
+In all modes but plain, the coding parameters follow: 1 bit that enables zero runs, then 3 bits r if it is set, and 3
+bits k. A number n is coded as n >> k ones, a zero, and the k low bits of n (Golomb-Rice). After 12 ones it follows in
+full, in as many bits as a symbol has. k = 7: all numbers have as many bits as the largest one. With zero runs, the
+length of the run of zeros, coded with r (in full: 10 bits), precedes each other number, which is coded less 1.
 
-Behind all but the first stands how numbers are coded: 1 bit whether zeros are counted, if so 3 bits r, and 3 bits k.
-A number n is n >> k ones, a zero, and the k low bits of n (Golomb and Rice); after 12 ones it follows in full, in as
-many bits as a symbol has. k = 7: numbers have as many bits as the largest one. Where zeros are counted, the number of
-zeros that come next, coded with r (in full: 10 bits), stands before each other number, which is coded less 1.
-
-So weights near a mean take about as many bits as their spread says, few different ones those of their index, and
-zeros, of which pruned networks have many, a fraction of a bit.
+Weights near a mean thus take about as many bits as their spread needs, weights with few different values take the bits
+of their index, and zeros, which are frequent in pruned networks, take a fraction of a bit.
 """
 
 import numpy as np
@@ -27,7 +26,7 @@ from npusim.kernels._operand cimport Operand, Strided, dense, interrupted, settl
 cdef enum:
     BLOCK = 512
     PALETTE = 32
-    ESCAPE = 12  # ones that say that a number follows in full
+    ESCAPE = 12  # ones that announce a number in full
     RUN_BITS = 10  # of a run in full: up to BLOCK
     FIXED = 7
 
@@ -39,10 +38,10 @@ cdef enum Mode:
 
 cdef enum Verdict:
     SOUND
-    SHORT  # it ends before all symbols are there
+    SHORT  # it ends before all symbols are decoded
     FAR  # more zeros than the block has symbols left
-    STRANGE  # a number that is no symbol, or a palette that there is not
-    LONG  # bytes are left
+    STRANGE  # a number that is no symbol, or a palette that was not defined
+    LONG  # bytes are left over
 
 
 cdef struct Entries:
@@ -60,7 +59,7 @@ cdef inline int _signed(int symbol, int bits) noexcept nogil:
 
 
 cdef inline int _distance(int symbol, int centre, int bits) noexcept nogil:
-    """The number of a symbol about a centre; both ways round, so that each number is of one symbol."""
+    """The code of a symbol relative to a centre. Distances wrap, so that each number codes one symbol."""
     cdef int d = _signed((symbol - centre) & ((1 << bits) - 1), bits)
     return 2 * d if d >= 0 else -2 * d - 1
 
@@ -73,12 +72,12 @@ cdef inline int _width(int size) noexcept nogil:
     return bits
 
 
-# --- there
+# --- compression
 
 
 cdef struct Code:
     int mode, centre, runs, r, k
-    long long bits  # that the block takes
+    long long bits  # size of the block
 
 
 cdef struct Sink:
@@ -118,8 +117,8 @@ cdef void _try(
     Code *best, int mode, int centre, long long head, const int *counts, int most, const unsigned char *p, int n,
     int base, int bits, int width,
 ) noexcept nogil:
-    """Take numbers by their counts, of which ``most`` is the largest, if that is cheaper. ``head``: bits of what stands
-    before the code; ``base``: the symbol of number 0."""
+    """Replace ``best`` by the cheapest coding of numbers with these counts, if that is cheaper. ``most``: the largest
+    number. ``head``: bits before the coding parameters. ``base``: the symbol of number 0."""
     cdef int runs, k, v, run, i
     cdef long long each, total, least
     cdef long long[8] zeros
@@ -191,7 +190,7 @@ cdef void _try_palette(
 
 
 cdef bint _entries(Entries *palette, const int *there, int bits) noexcept nogil:
-    """The symbols that there are, the most frequent first; whether they are few enough."""
+    """Collect the occurring symbols, the most frequent first. False if there are more than a palette holds."""
     cdef int symbol, i
     palette.size = 0
     for symbol in range(1 << bits):
@@ -208,7 +207,7 @@ cdef bint _entries(Entries *palette, const int *there, int bits) noexcept nogil:
 
 
 cdef int _median(const int *there, int n, int bits, int first) noexcept nogil:
-    """The symbol in the middle where ``first`` is the lowest one."""
+    """The median symbol, in an order that begins with ``first``."""
     cdef int i, symbol = first, below = 0
     for i in range(1 << bits):
         symbol = (first + i) & ((1 << bits) - 1)
@@ -219,7 +218,7 @@ cdef int _median(const int *there, int n, int bits, int first) noexcept nogil:
 
 
 cdef void _block(Sink *to, const unsigned char *p, int n, int bits, Entries *last) noexcept nogil:
-    """Code ``n`` symbols, a byte each."""
+    """Code ``n`` symbols, one per byte."""
     cdef int[256] there
     cdef int[3] centres
     cdef int i, number, run = 0
@@ -230,7 +229,7 @@ cdef void _block(Sink *to, const unsigned char *p, int n, int bits, Entries *las
     for i in range(n):
         there[p[i]] += 1
     code.mode, code.bits, code.runs, code.k, code.r, code.centre = PLAIN, 2 + <long long>n * bits, 0, 0, 0, 0
-    # About the most frequent one, or the middle, whichever end the symbols have.
+    # Candidates for the centre: the most frequent symbol, and the medians of the unsigned and the signed order.
     centres[0] = 0
     for i in range(1 << bits):
         if there[i] > there[centres[0]]:
@@ -293,7 +292,7 @@ cdef _check_bits(int bits):
 
 
 cdef long long _code(const unsigned char[::1] data, int bits, unsigned char *out) except -1:
-    """Bytes of the stream of all symbols, written where there is an ``out``."""
+    """Bytes of the stream of all symbols. It is written if ``out`` is not NULL."""
     cdef long long count = data.shape[0] * (8 // bits), first, done = 0
     cdef int i, n
     cdef unsigned char[BLOCK] symbols
@@ -313,32 +312,33 @@ cdef long long _code(const unsigned char[::1] data, int bits, unsigned char *out
 
 
 def compressed_size(const unsigned char[::1] data, int bits):
-    """Bytes of what :func:`compress` makes."""
+    """Bytes of the result of :func:`compress`."""
     _check_bits(bits)
     return _code(data, bits, NULL)
 
 
 def compress(const unsigned char[::1] data, int bits):
-    """The stream of bytes as symbols of 2, 4 or 8 bits, the low ones first: an array of uint8."""
+    """Compress bytes as symbols of 2, 4 or 8 bits, low bits first. Returns an array of uint8. ValueError for other
+    ``bits``."""
     _check_bits(bits)
-    # No block takes more than its symbols and the two bits of its mode.
+    # No block is longer than its symbols and the two bits of its mode.
     cdef long long most = data.shape[0] + (data.shape[0] * (8 // bits) // BLOCK + 1) * 2 // 8 + 1
     out = np.zeros(most, np.uint8)
     cdef unsigned char[::1] to = out
     return out[: _code(data, bits, &to[0])].copy()
 
 
-# --- and back
+# --- decompression
 
 
 cdef struct Source:
     const unsigned char *p
     long long size
-    long long at  # bits; behind the end there are zeros
+    long long at  # bits; beyond the end, zeros are read
 
 
 cdef inline unsigned long long _ahead(const Source *of) noexcept nogil:
-    """The next bits, 57 at the least."""
+    """The next bits, at least 57."""
     cdef long long first = of.at >> 3
     cdef unsigned long long word = 0
     cdef int i
@@ -372,7 +372,7 @@ cdef inline int _take_rice(Source *of, int k, int full) noexcept nogil:
 
 
 cdef Verdict _expand_block(Source *of, unsigned char *out, int n, int bits, Entries *last) noexcept nogil:
-    """``n`` symbols, a byte each."""
+    """Decode ``n`` symbols, one per byte."""
     cdef int mode = _take(of, 2), i = 0, number, size, runs, r = 0, k, width, run
     cdef int mask = (1 << bits) - 1
     cdef unsigned char[256] symbols
@@ -417,9 +417,9 @@ cdef Verdict _expand_block(Source *of, unsigned char *out, int n, int bits, Entr
 
 
 def expand(Strided out not None, Strided stream not None, long long nbytes, long long size, int bits):
-    """Write the ``nbytes`` bytes that a stream of ``size`` bytes stands for.
+    """Write the ``nbytes`` bytes that a stream of ``size`` bytes decodes to.
 
-    Returns (what is wrong with it or "", bytes that were there before that).
+    Returns (a description of the error or "", bytes decoded before it).
     """
     cdef Operand o, s
     cdef long long[1] n
@@ -442,7 +442,7 @@ def expand(Strided out not None, Strided stream not None, long long nbytes, long
             if interrupted(&done, many):
                 break
             verdict = _expand_block(&of, symbols, many, bits, &last)
-            if of.at > 8 * size:  # then the zeros behind its end have been taken for a part of it
+            if of.at > 8 * size:  # zeros beyond the end have been read as data
                 verdict = SHORT
             if verdict != SOUND:
                 break

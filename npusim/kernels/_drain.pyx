@@ -1,4 +1,4 @@
-"""Kernels around the accumulators: depthwise convolution into them, and the way out of them."""
+"""Kernels on accumulators: depthwise convolution into them, and their conversion to results."""
 
 from libc.math cimport INFINITY, ceil, floor, rint
 from libc.string cimport memcpy
@@ -53,7 +53,7 @@ cdef struct Depthwise:
 
 
 cdef void _spread(int *x, const int *values, long long start, long long n, long long mult) noexcept nogil:
-    """x[i] = values[(start + i) // mult - start // mult]; both are units of 4 bytes."""
+    """x[i] = values[(start + i) // mult - start // mult]. Both have units of 4 bytes."""
     cdef long long i, base = start // mult
     for i in range(n):
         x[i] = values[(start + i) // mult - base]
@@ -62,7 +62,7 @@ cdef void _spread(int *x, const int *values, long long start, long long n, long 
 cdef void _depthwise_pixel(
     const Depthwise *t, const unsigned char *x, unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """Output channels start .. start + n of one pixel: taps in order."""
+    """Output channels start .. start + n of one pixel, taps in order."""
     cdef int[NPU_BLOCK] total
     cdef int[NPU_BLOCK] wide
     cdef int[NPU_BLOCK] spread
@@ -75,7 +75,7 @@ cdef void _depthwise_pixel(
             total[i] = 0
     else:
         memcpy(total, acc + start * 4, n * 4)
-    # A block of channels keeps its sums on the stack for all taps: each accumulator is read and written once.
+    # A block of channels keeps its sums on the stack for all taps, so each accumulator is read and written once.
     for r in range(t.win.kh):
         for q in range(t.win.kw):
             at = x + r * t.win.dh * t.xs[0] + q * t.win.dw * t.xs[1] + c0 * t.x_size
@@ -97,7 +97,7 @@ cdef void _depthwise_pixel(
 cdef void _wide_pixel(
     const Depthwise *t, const unsigned char *x, unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """As ``_depthwise_pixel``, in sums of 64 bits."""
+    """As ``_depthwise_pixel``, with 64-bit sums."""
     cdef long long[NPU_BLOCK] total
     cdef int[NPU_BLOCK] wide
     cdef int[NPU_BLOCK] spread
@@ -136,7 +136,7 @@ cdef void _depthwise(const Depthwise *t) noexcept nogil:
 
 
 cdef void _centre(int *w, int zero, long long n) noexcept nogil:
-    """Take the zero point away from widened weights."""
+    """Subtract the zero point from widened weights."""
     cdef long long i
     if zero:
         for i in range(n):
@@ -157,7 +157,7 @@ cdef int _check_pair(int x_dtype, int w_dtype, bint wide) except -1:
 
 
 cdef int _place(Depthwise *t, Strided x, Strided acc) except -1:
-    """Check that every window and all accumulators lie in their memories."""
+    """Check that every window and all accumulators are within their memories."""
     cdef Operand o
     cdef long long[3] n
     n[0], n[1] = reach(t.oh, t.win.kh, t.win.sh, t.win.dh), reach(t.ow, t.win.kw, t.win.sw, t.win.dw)
@@ -177,8 +177,8 @@ def depthwise(
     """Add a depthwise convolution tile to accumulators, or set them if ``first``.
 
     dims: (oh, ow, c, mult); window: (kh, kw, sh, sw, dh, dw). Output channel o = ci * mult + m is input channel ci by
-    filter o; w is dense [kh][kw][c * mult]; strides are (row, pixel) in bytes. Taps are summed in the order of w;
-    accumulator types, zero points and arithmetic are those of ``conv``.
+    filter o. w is dense [kh][kw][c * mult]. Strides are (row, pixel) in bytes. Taps are summed in the order of w.
+    Accumulator types, zero points and arithmetic are those of ``conv``.
     """
     cdef Depthwise t
     cdef Operand weights
@@ -202,7 +202,7 @@ def depthwise(
         return
     t.rows = npu_rows_of(level())
     with nogil:
-        # Weights are widened once, for they are read again for every pixel; pixels are widened as they come.
+        # Weights are widened once, because every pixel reads them. Pixels are widened as they are read.
         panel = npu_scratch(count * 4)
         if panel != NULL:
             if t.floating:
@@ -234,7 +234,8 @@ cdef struct Wide:
 cdef void _wide_columns(
     const Wide *t, const unsigned char *x, unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """Output channels start .. start + n of one pixel: blocks of channels, taps, channels, as weights lie."""
+    """Output channels start .. start + n of one pixel, in the order of the weights: blocks of channels, taps,
+    channels."""
     cdef long long[NPU_BLOCK] total
     cdef int[NPU_BLOCK] pixel
     cdef long long c, r, q, at, i, m, k = 0
@@ -258,7 +259,7 @@ cdef void _wide_columns(
 
 
 cdef bint _wide_image(const Wide *t, long long *done) noexcept nogil:
-    """All pixels of one item; False if a signal has ended it."""
+    """All pixels of one item. False if a signal interrupted the loop."""
     cdef long long i, j, start, n, taps = t.ic * t.win.kh * t.win.kw
     for i in range(t.oh):
         for j in range(t.ow):
@@ -277,7 +278,7 @@ def conv_wide(
     int x_dtype, int w_dtype, Strided x not None, Strided w not None, Strided acc not None, dims, window,
     long long block, long long x_zero, bint first, long long w_zero=0,
 ):
-    """What ``conv`` does, in accumulators of int64, for integers of 8 and 16 bits, unsigned pixels of 16 included."""
+    """The function of ``conv`` with int64 accumulators, for integers of 8 and 16 bits, including uint16 pixels."""
     cdef Wide t
     cdef Operand weights, o
     cdef long long[5] n
@@ -337,18 +338,18 @@ cdef struct Finish:
 cdef void _finish_int32(
     const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """To int32: the integer itself where nothing scales it, else rounded and saturated."""
+    """To int32: exact if there is no scale, otherwise rounded and saturated."""
     cdef float[NPU_BLOCK] v
     cdef long long i, value
     cdef int a, b = 0, y
     cdef long long wide
-    # A float32 has 24 bits: what is not scaled stays an integer all the way.
+    # A float32 has 24 bits of precision, so unscaled values stay integers.
     cdef bint scaled = f.float_acc or f.scale != NULL or f.shift != NULL or f.out_scale != 1
     if scaled:
         _values(f, v, acc, start, n)
     for i in range(n):
         if scaled:
-            # Bounds beyond int32, so that the zero point is added before anything is clamped to the type.
+            # The bounds exceed int32, so that the zero point is added before the value is clamped to the type.
             value = npu_truncate(rint(v[i]), -(<long long>1 << 40), <long long>1 << 40) + f.zero
         else:
             if f.acc_size == 8:
@@ -366,7 +367,7 @@ cdef void _finish_int32(
 cdef void _finish_int64(
     const Finish *f, unsigned char *dst, const unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """The sums as they are, and their bias."""
+    """Sums plus bias, unchanged."""
     cdef long long i, a
     cdef int b = 0
     for i in range(n):
@@ -380,7 +381,7 @@ cdef void _finish_int64(
 cdef inline void _values(
     const Finish *f, float *v, const unsigned char *acc, long long start, long long n,
 ) noexcept nogil:
-    """(acc + bias) * scale + shift, and / out_scale for integer results, in float32."""
+    """(acc + bias) * scale + shift in float32; for integer results also / out_scale."""
     cdef const unsigned char *bias = NULL
     if f.bias != NULL:
         bias = f.bias + 4 * start
@@ -425,7 +426,7 @@ cdef void _finish_row(const Finish *f, unsigned char *dst, const unsigned char *
 
 
 cdef int _plan_finish(Finish *f, int acc_dtype, int out_dtype, long long out_zero, double lo, double hi) except -1:
-    """Check the types and set what does not depend on memory."""
+    """Check the types and set all fields that do not depend on memory."""
     f.out_size = item_size(out_dtype)
     if acc_dtype not in (NPU_FLOAT32, NPU_INT32, NPU_INT64):
         raise ValueError(f"finish: accumulators must be float32, int32 or int64, got {type_name(acc_dtype)}")
@@ -456,13 +457,13 @@ def finish(
     int acc_dtype, int out_dtype, Strided dst not None, Strided acc not None, dims, Strided bias, Strided scale,
     long long out_zero, double lo, double hi, float out_scale=1.0, Strided shift=None,
 ):
-    """dst = (acc + bias) * scale + shift; for integer results / out_scale, rint, + out_zero; clamped to [lo, hi] and
-    the type.
+    """dst = (acc + bias) * scale + shift. For integer results also / out_scale, rint, + out_zero. Clamped to [lo, hi]
+    and the type.
 
-    dims: (batch, oh, ow, oc); strides of dst and acc (batch, row, pixel) in bytes, channels contiguous. bias: the
-    accumulators' type, int32 for int64, contiguous channels at stride (batch); scale: float32 at strides (batch,
-    channel); shift: float32, as bias. Each may be None. int32 + bias wraps, and integers to int32 without scales are
-    exact, the low 32 bits of int64. NaN stays NaN in floats and is 0 in integers.
+    dims: (batch, oh, ow, oc). Strides of dst and acc are (batch, row, pixel) in bytes; channels are contiguous. bias:
+    the accumulators' type, or int32 for int64; contiguous channels at stride (batch). scale: float32 at strides (batch,
+    channel). shift: float32, laid out as bias. Each may be None. int32 + bias wraps. Integers to int32 without scales
+    are exact: the low 32 bits of an int64. NaN stays NaN in floats and becomes 0 in integers.
     """
     cdef Finish f
     cdef Operand a, d, b, s, h

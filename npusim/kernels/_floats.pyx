@@ -1,4 +1,4 @@
-"""The floating-point environment that results are defined in: what a process has set for itself stays outside."""
+"""The floating-point environment in which results are defined, whatever mode the process has set."""
 
 cimport cython
 
@@ -13,10 +13,11 @@ cdef extern from "<fenv.h>" nogil:
 @cython.final
 @cython.freelist(4)
 cdef class DefaultFloats:
-    """``with DefaultFloats():`` computes as IEEE 754 has it by default, and gives the thread its own mode back.
+    """``with DefaultFloats():`` computes in the default mode of IEEE 754 and restores the mode of the thread
+    afterwards.
 
-    Rounding is to nearest, denormals are numbers, nothing traps. Libraries that are linked with -ffast-math flush
-    denormals in the thread that loads them, and threads begin with the mode of whoever makes them.
+    Rounding is to nearest, denormals are kept, nothing traps. This is needed because libraries linked with -ffast-math
+    flush denormals in the thread that loads them, and new threads inherit the mode of their creator.
     """
 
     cdef fenv_t before

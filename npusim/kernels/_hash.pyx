@@ -1,4 +1,4 @@
-"""Kernels that search, hash and draw: sorted keys, FarmHash fingerprints, Philox and multinomial samples."""
+"""Kernels for search, hashing and random numbers: sorted keys, FarmHash fingerprints, Philox, multinomial samples."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -20,7 +20,7 @@ cdef struct Pair:
 
 
 cdef inline uint64_t _word(const unsigned char *p) noexcept nogil:
-    """Eight bytes, the lowest first."""
+    """Eight bytes, little-endian."""
     cdef uint64_t value = 0
     cdef int i
     for i in range(8):
@@ -29,7 +29,7 @@ cdef inline uint64_t _word(const unsigned char *p) noexcept nogil:
 
 
 cdef inline uint64_t _half(const unsigned char *p) noexcept nogil:
-    """Four bytes, the lowest first."""
+    """Four bytes, little-endian."""
     return <uint64_t>p[0] | <uint64_t>p[1] << 8 | <uint64_t>p[2] << 16 | <uint64_t>p[3] << 24
 
 
@@ -42,12 +42,12 @@ cdef inline uint64_t _fold(uint64_t value) noexcept nogil:
 
 
 cdef inline uint64_t _mix(uint64_t a, uint64_t b, uint64_t factor) noexcept nogil:
-    """Two words into one."""
+    """Combine two words into one."""
     return _fold((b ^ _fold((a ^ b) * factor)) * factor) * factor
 
 
 cdef inline uint64_t _short(const unsigned char *p, uint64_t n) noexcept nogil:
-    """Up to 16 bytes."""
+    """The fingerprint of up to 16 bytes."""
     cdef uint64_t factor = K2 + 2 * n, a, b
     if n >= 8:
         a, b = _word(p) + K2, _word(p + n - 8)
@@ -62,7 +62,7 @@ cdef inline uint64_t _short(const unsigned char *p, uint64_t n) noexcept nogil:
 
 
 cdef inline uint64_t _middle(const unsigned char *p, uint64_t n) noexcept nogil:
-    """17 to 64 bytes."""
+    """The fingerprint of 17 to 64 bytes."""
     cdef uint64_t factor = K2 + 2 * n
     cdef uint64_t a = _word(p) * (K1 if n <= 32 else K2), b = _word(p + 8)
     cdef uint64_t c = _word(p + n - 8) * factor, d = _word(p + n - 16) * K2
@@ -77,7 +77,7 @@ cdef inline uint64_t _middle(const unsigned char *p, uint64_t n) noexcept nogil:
 
 
 cdef inline Pair _block(const unsigned char *p, uint64_t a, uint64_t b) noexcept nogil:
-    """32 bytes and two seeds into two words."""
+    """Hash 32 bytes and two seeds into two words."""
     cdef Pair result
     cdef uint64_t last = _word(p + 24), start
     a += _word(p)
@@ -90,7 +90,7 @@ cdef inline Pair _block(const unsigned char *p, uint64_t a, uint64_t b) noexcept
 
 
 cdef uint64_t _long(const unsigned char *p, uint64_t n) noexcept nogil:
-    """More than 64 bytes: blocks of 64, then the last 64 once more with another factor."""
+    """The fingerprint of more than 64 bytes: blocks of 64, then the last 64 again with another factor."""
     cdef uint64_t x = 81, y = 81 * K1 + 113, z = _fold(y * K2 + 113) * K2, factor, rest = (n - 1) & 63
     cdef Pair v, w
     cdef const unsigned char *end = p + (n - 1 - rest)
@@ -129,16 +129,16 @@ cdef uint64_t _fingerprint(const unsigned char *p, uint64_t n) noexcept nogil:
 
 
 def fingerprint64(const unsigned char[::1] data):
-    """FarmHash's 64-bit fingerprint of some bytes."""
+    """FarmHash's 64-bit fingerprint of ``data``."""
     return _fingerprint(&data[0] if data.shape[0] else NULL, data.shape[0])
 
 
 def lsh_bits(
     const float[:, ::1] seeds, const unsigned char[:, ::1] items, const float[::1] weights, unsigned char[:, ::1] bits,
 ):
-    """bits[i, j] = whether the weighted sum of the items' fingerprints, each as a signed number, is positive.
+    """bits[i, j] = 1 if the weighted sum of the items' fingerprints, as signed numbers, is positive.
 
-    A fingerprint is that of the four bytes of seeds[i, j] before the bytes of the item.
+    A fingerprint covers the four bytes of seeds[i, j], followed by the bytes of the item.
     """
     cdef long long i, j, k, done = 0, n = items.shape[1]
     cdef double total
@@ -165,7 +165,7 @@ def lsh_bits(
 
 
 def search_keys(const int[::1] lookups, const int[::1] keys, int[::1] places, unsigned char[::1] hits):
-    """Where each lookup is among the keys, which are sorted: hits 1 and its place, or 0 and place 0."""
+    """Look up each of ``lookups`` in the sorted ``keys``. hits: 1 if found; places: its index, or 0."""
     cdef long long i, low, high, at, done = 0
     if places.shape[0] != lookups.shape[0] or hits.shape[0] != lookups.shape[0]:
         raise ValueError("search_keys: shapes do not fit each other")
@@ -186,7 +186,7 @@ def search_keys(const int[::1] lookups, const int[::1] keys, int[::1] places, un
 
 
 cdef void _philox(uint32_t *c, uint32_t key0, uint32_t key1) noexcept nogil:
-    """Philox 4x32 of ten rounds: the counter becomes four random words."""
+    """Philox 4x32 with ten rounds: replaces the counter by four random words."""
     cdef uint64_t a, b
     cdef uint32_t c1, c3
     cdef int _round
@@ -203,7 +203,7 @@ cdef void _philox(uint32_t *c, uint32_t key0, uint32_t key1) noexcept nogil:
 
 
 def philox(const unsigned int[::1] counter, unsigned int key0, unsigned int key1, unsigned int[::1] out):
-    """Four random words for a counter of four words and a key of two."""
+    """Four random words for a counter of four words and a key of two. ValueError for other lengths."""
     cdef int i
     cdef uint32_t[4] c
     if counter.shape[0] != 4 or out.shape[0] != 4:
@@ -216,7 +216,7 @@ def philox(const unsigned int[::1] counter, unsigned int key0, unsigned int key1
 
 
 cdef double _uniform(uint64_t number, uint32_t key0, uint32_t key1) noexcept nogil:
-    """Draw ``number`` of the stream of a key: 53 random bits in [0, 1)."""
+    """Draw ``number`` of the stream of a key: a double in [0, 1) with 53 random bits."""
     cdef uint32_t[4] c
     cdef int half = 2 * <int>(number & 1)
     c[0], c[1], c[2], c[3] = <uint32_t>(number >> 1), <uint32_t>(number >> 33), 0, 0
@@ -225,7 +225,7 @@ cdef double _uniform(uint64_t number, uint32_t key0, uint32_t key1) noexcept nog
 
 
 def multinomial(const float[:, ::1] logits, unsigned int key0, unsigned int key1, int[:, ::1] out):
-    """out[b, i] = a class drawn with probability e^logits[b, class] / their sum, by the stream of the key."""
+    """out[b, i] = a class, drawn with probability e^logits[b, class] / their sum from the random stream of the key."""
     cdef long long b, i, c, low, high, at, done = 0, classes = logits.shape[1]
     cdef double *sums
     cdef double wanted

@@ -1,7 +1,7 @@
 """Kernels that move items by index lists: gather and scatter.
 
-All indices are looked at before anything is written, so that a bad one leaves the destination as it was. When its turn
-comes each is read and compared again: results may have been written over the list meanwhile.
+All indices are checked before anything is written, so a bad index leaves the destination unchanged. Each index is read
+and checked again when it is used, because results may have overwritten the list meanwhile.
 """
 
 from libc.string cimport memcpy
@@ -39,7 +39,7 @@ cdef long long _index_size(int dtype) except -1:
 
 
 cdef inline long long _resolve(npu_load_i64 load, const unsigned char *p, long long axis_size) noexcept nogil:
-    """The index at p, counted from the start; -1 if it is out of range."""
+    """The index at p, counted from the start, or -1 if it is out of range."""
     cdef long long index
     load(&index, p, 0, 1)
     if index < 0:
@@ -50,7 +50,7 @@ cdef inline long long _resolve(npu_load_i64 load, const unsigned char *p, long l
 cdef long long _first_bad(
     npu_load_i64 load, const Operand *index, const long long *n, long long axis_size,
 ) noexcept nogil:
-    """The row-major position of the first index that is out of range, or -1; repeated ones are looked at once."""
+    """The row-major position of the first index that is out of range, or -1. Broadcast indices are checked once."""
     cdef long long o, j, i, done = 0
     for o in range(n[0] if index.s[0] else 1):
         for j in range(n[1] if index.s[1] else 1):
@@ -67,7 +67,7 @@ cdef long long _gather(
     int itemsize,
 ) noexcept nogil:
     cdef long long o, j, i, at, start, stop, done = 0
-    # One index for a whole row moves it at once.
+    # If one index serves a whole row, the row moves at once.
     cdef long long run = n[2] if x.s[2] == 0 else 1
     cdef long long most = max(run, <long long>NPU_PIECE)
     for o in range(n[0]):
@@ -91,10 +91,10 @@ def gather(
     Strided dst not None, Strided data not None, Strided index not None, int index_dtype, dims, long long axis_size,
     int itemsize,
 ):
-    """dst[o, j, i] = data[o, index[o, j, i], i]; a negative index counts from the end of ``axis_size``.
+    """dst[o, j, i] = data[o, index[o, j, i], i]. A negative index counts from the end of ``axis_size``.
 
-    Returns -1, or the row-major position of the first index that is out of range; then nothing is written, unless dst
-    lies over the indices.
+    Returns -1, or the row-major position of the first index that is out of range. In that case nothing is written,
+    unless dst overlaps the indices.
     """
     cdef Operand d, a, x
     cdef long long[3] n
@@ -127,7 +127,7 @@ cdef void _combine_float(int dtype, int reduction, unsigned char *d, const unsig
         a = a + b
     elif reduction == SCATTER_MUL:
         a = a * b
-    # A NaN wins on either side, as in numpy: a comparison alone would lose it or keep it by the order of operands.
+    # A NaN on either side wins, as in numpy. A comparison alone would make it depend on the order of operands.
     elif a == a and (b != b or (b > a if reduction == SCATTER_MAX else b < a)):
         a = b
     npu_stores_f32[dtype](d, 0, &a, 1)
@@ -178,9 +178,10 @@ def scatter(
     Strided dst not None, Strided updates not None, Strided index not None, int index_dtype, dims, long long axis_size,
     int dtype, int reduction,
 ):
-    """dst[o, index[o, j, i], i] = or +=, *=, max=, min= updates[o, j, i] in row-major order.
+    """dst[o, index[o, j, i], i] = or +=, *=, max=, min= updates[o, j, i], in row-major order.
 
-    reduction: 0 set, 1 add, 2 multiply, 3 maximum, 4 minimum. Returns as gather does.
+    reduction: 0 set, 1 add, 2 multiply, 3 maximum, 4 minimum. Returns -1 or the position of a bad index, as ``gather``
+    does.
     """
     cdef Operand d, u, x
     cdef long long[3] n

@@ -76,7 +76,7 @@ cdef enum:
 
 
 cdef struct Lanes:
-    bint direct  # float32 everywhere: rows of unit stride need no scratch
+    bint direct  # all operands are float32: rows of unit stride need no scratch
     npu_load_f32 load_f32
     npu_load_i64 load_i64
     npu_store_f32 store_f32
@@ -96,8 +96,8 @@ cdef int _load(Lanes *c, int dtype, int out_dtype) except -1:
     return 0
 
 
-# The compiled bodies of functions take float32 in rows. What is stored so is used in place; all else goes through
-# blocks on the stack, small enough for the first-level cache. A result depends on nothing but its own element, so
+# The compiled functions take contiguous rows of float32. Operands stored in this way are used in place. All others are
+# copied through blocks on the stack that fit the first-level cache. A result depends only on its own element, so
 # neither blocks nor alignment change it.
 cdef inline bint _aligned(const unsigned char *p) noexcept nogil:
     return (<size_t>p & 3) == 0
@@ -131,9 +131,9 @@ cdef void _unary_int_row(unsigned char **p, const long long *s, long long n, con
 
 
 def unary(int fn, int dtype, Strided dst not None, Strided src not None, dims, double p0=0, double p1=0):
-    """dst = fn(src), by the codes of ``isa.functions.Unary``; ISNAN and ISINF write bool.
+    """dst = fn(src), with the codes of ``isa.functions.Unary``. ISNAN and ISINF write bool.
 
-    ValueError for a type that the kernels, or the function, do not know.
+    ValueError for a type that the kernels or the function do not support.
     """
     cdef Walk w
     cdef Lanes c
@@ -173,7 +173,7 @@ cdef void _binary_float_row(unsigned char **p, const long long *s, long long n, 
         m = min(n - i, <long long>NPU_BLOCK)
         pa = <const float *>(p[1] + i * 4) if da else a
         pb = <const float *>(p[2] + i * 4) if db else b
-        if not da and (s[1] or i == 0):  # a repeated element fills its block once
+        if not da and (s[1] or i == 0):  # a broadcast element fills its block once
             c.load_f32(a, p[1] + i * s[1], s[1], m)
         if not db and (s[2] or i == 0):
             c.load_f32(b, p[2] + i * s[2], s[2], m)
@@ -214,9 +214,11 @@ cdef int _check_binary(int fn, int dtype) except -1:
 
 
 def binary(int fn, int dtype, Strided dst not None, Strided a not None, Strided b not None, dims):
-    """dst = fn(a, b), by the codes of ``isa.functions.Binary``; comparisons write bool, the rest ``dtype``.
+    """dst = fn(a, b), with the codes of ``isa.functions.Binary``. Comparisons write bool, other functions write
+    ``dtype``.
 
-    Integers wrap; integer division truncates and gives 0 by zero. ValueError for a type that is not supported.
+    Integers wrap. Integer division truncates, and division by zero gives 0. ValueError for a type that is not
+    supported.
     """
     cdef Walk w
     cdef Lanes c
@@ -278,8 +280,8 @@ cdef void _float_to_int_row(unsigned char **p, const long long *s, long long n, 
 
 
 def cast(int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, dims):
-    """dst = src in another type: to floats rounded to nearest even (integers by way of float32), float to integer
-    truncated and saturated with NaN as 0, integer to integer wrapped, to bool as != 0."""
+    """dst = src, converted. To floats: rounded to nearest even, integers via float32. Float to integer: truncated and
+    saturated, NaN as 0. Integer to integer: wrapped. To bool: != 0."""
     cdef Walk w
     cdef Casting c
     cdef long long dst_size = item_size(dst_dtype), src_size = item_size(src_dtype)
@@ -312,7 +314,7 @@ cdef struct Scaling:
 
 
 cdef void _quantize_evenly(unsigned char **p, const long long *s, long long n, const Scaling *c) noexcept nogil:
-    """A row of one scale and one zero point to 8 or 16 bits."""
+    """Quantise a row with one scale and one zero point to 8 or 16 bits."""
     cdef float[NPU_BLOCK] x
     cdef int[NPU_BLOCK] y
     cdef float scale
@@ -324,13 +326,13 @@ cdef void _quantize_evenly(unsigned char **p, const long long *s, long long n, c
         m = min(n - i, <long long>NPU_BLOCK)
         c.load_f32(x, p[1] + i * s[1], s[1], m)
         c.rows.divide(x, scale, m)
-        # Zero points of these types are within 16 bits; what is beyond saturates either way.
+        # Zero points of these types have at most 16 bits, so the limit does not change saturated results.
         c.rows.round(y, x, max(-(1 << 28), min(zero, 1 << 28)), <int>c.low, <int>c.high, m)
         c.store_i32(p[0] + i * s[0], s[0], y, m)
 
 
 cdef void _dequantize_evenly(unsigned char **p, const long long *s, long long n, const Scaling *c) noexcept nogil:
-    """A row of 8 or 16 bits of one scale and one zero point within 16 bits."""
+    """Dequantise a row of 8 or 16 bits with one scale and one zero point within 16 bits."""
     cdef int[NPU_BLOCK] x
     cdef float[NPU_BLOCK] y
     cdef float scale
@@ -400,7 +402,8 @@ def quantize(
     int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, Strided scale not None,
     Strided zero not None, dims,
 ):
-    """dst = clamp(rint(src / scale) + zero) for a float or int32 source; scale float32, zero int32; NaN counts as 0."""
+    """dst = clamp(rint(src / scale) + zero), for a float or int32 source. scale is float32, zero int32. NaN counts as
+    0."""
     cdef Walk w
     cdef Scaling c
     cdef long long dst_size = item_size(dst_dtype), src_size = item_size(src_dtype)
@@ -423,7 +426,7 @@ def dequantize(
     int dst_dtype, Strided dst not None, int src_dtype, Strided src not None, Strided scale not None,
     Strided zero not None, dims,
 ):
-    """dst = float32(src - zero) * scale for an integer source; scale float32, zero int32."""
+    """dst = float32(src - zero) * scale, for an integer source. scale is float32, zero int32."""
     cdef Walk w
     cdef Scaling c
     cdef long long dst_size = item_size(dst_dtype), src_size = item_size(src_dtype)

@@ -1,4 +1,4 @@
-"""Kernels of the matrix unit: convolution tiles (matmul among them) into accumulators, and the way out of them."""
+"""Kernels of the matrix unit: tiles of convolutions and matrix products into accumulators."""
 
 from libc.string cimport memcpy
 
@@ -44,16 +44,16 @@ cdef extern from "pack.h" nogil:
     )
 
 cdef enum:
-    FUSED = 16  # multiply-adds in the time of another kernel's element
+    FUSED = 16  # multiply-adds that take as long as one element of another kernel; scales the work count
 
 
 cdef struct Segment:
-    long long offset  # bytes from the first channel of a pixel's window
+    long long offset  # bytes from the first channel of the window of a pixel
     long long k
 
 
 cdef struct Conv:
-    # What is computed.
+    # The operands.
     const unsigned char *x
     const unsigned char *w
     unsigned char *acc
@@ -65,12 +65,12 @@ cdef struct Conv:
     long long x_size, w_size
     bint first
     # How.
-    int mode, per_unit, panel_zero  # panel_zero: what is subtracted from weights when they are packed
-    unsigned int offset, rest  # rest: what is left of their zero point
+    int mode, per_unit, panel_zero  # panel_zero: subtracted from weights when they are packed
+    unsigned int offset, rest  # rest: the remainder of their zero point
     const npu_gemm *gemm
     npu_pack_pixels pack_pixels
     npu_pack_panel pack_panel
-    # Scratch.
+    # Scratch memory.
     Segment *segments
     long long segment_count
     long long done
@@ -83,14 +83,15 @@ cdef struct Conv:
 
 
 cdef inline long long _run(const Conv *t) noexcept nogil:
-    """Taps of a kernel row that lie together in memory, as do their channels: all or one."""
+    """The number of taps of a kernel row that are contiguous in memory with their channels: all or one."""
     return t.win.kw if t.win.dw == 1 and t.ic <= t.block and t.xs[2] == t.ic * t.x_size else 1
 
 
 cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
-    """The stretches of k that lie together in a pixel's window, in order of summation; only counts if out is NULL."""
+    """Split k into segments that are contiguous in the window of a pixel, in order of summation. Only counts if out is
+    NULL."""
     cdef long long most = NPU_CHUNK * t.per_unit, run = _run(t), c, r, q, n, at, count = 0
-    # One tap has nothing to move on to: its blocks follow each other and sum up as one.
+    # With a single tap, its blocks are contiguous and can be summed as one.
     cdef long long block = t.ic if t.win.kh * t.win.kw == 1 else t.block
     for c from 0 <= c < t.ic by block:
         for r in range(t.win.kh):
@@ -105,7 +106,7 @@ cdef long long _plan(Conv *t, Segment *out) noexcept nogil:
 
 
 cdef void _pack_block(Conv *t, long long m0, long long rows, long long s0, long long s1) noexcept nogil:
-    """Pixels m0 .. m0 + rows, segments s0 .. s1, into ``a``; and where their accumulators are."""
+    """Pack pixels m0 .. m0 + rows, segments s0 .. s1, into ``a``, and set the pointers to their accumulators."""
     cdef long long m, i, j, b, s
     cdef const unsigned char *base
     cdef unsigned char *out
@@ -130,12 +131,12 @@ cdef void _edge_tile(
     const unsigned char *b, int step, long long units, unsigned char **c,
     const int *start, bint first, int rows, long long columns,
 ) noexcept nogil:
-    """A tile that is wider than what is left of the accumulators: through a buffer."""
+    """A tile wider than the remaining columns, computed through a buffer."""
     cdef unsigned char *through[NPU_TILE_ROWS]
     cdef int m
     for m in range(rows):
         through[m] = t.edge + m * 128
-        # The kernel writes whole vectors: straight into the accumulators it would run over those of the next pixel.
+        # The kernel writes whole vectors. Without the buffer it would overwrite accumulators of the next pixel.
         if not first:
             memcpy(through[m], c[m], columns * 4)
     tile(a, b, step, units, through, start, first)
@@ -147,13 +148,13 @@ cdef void _panel(
     Conv *t, long long rows, const unsigned char *b, int step, long long units, long long column, long long columns,
     int vectors, const int *start, bint first,
 ) noexcept nogil:
-    """All packed pixels by one panel, in tiles of nearly equal height."""
+    """Multiply all packed pixels by one panel, in tiles of nearly equal height."""
     cdef unsigned char *c[NPU_TILE_ROWS]
     cdef long long tiles = (rows + t.gemm.rows - 1) // t.gemm.rows, at = 0, i, height
     cdef int m
     cdef npu_tile tile
     cdef const unsigned char *a
-    # Nearly equal, because a last tile of a row or two would spend its time on loading weights.
+    # Nearly equal, because a last tile of one or two rows would spend most of its time loading weights.
     for i in range(tiles):
         height = (rows - at) // (tiles - i)
         tile = t.gemm.tile[t.mode][vectors - 1][height]
@@ -168,7 +169,7 @@ cdef void _panel(
 
 
 cdef void _correct(const Conv *t, int *start, const unsigned char *b, long long units, long long width) noexcept nogil:
-    """What the offset of the pixels adds to each column, to be taken away."""
+    """Compute the contribution of the pixel offset to each column, to be subtracted."""
     cdef unsigned char *row = <unsigned char *>start
     cdef npu_tile tile = t.gemm.tile[t.mode][width // t.gemm.lanes - 1][1]
     tile(<const unsigned char *>t.ones, b, <int>(width * 4), units, &row, NULL, True)
@@ -178,7 +179,7 @@ cdef void _correct(const Conv *t, int *start, const unsigned char *b, long long 
 cdef void _chunk(
     Conv *t, long long pixels, long long s0, long long s1, long long k, const unsigned char *w, bint direct, bint first,
 ) noexcept nogil:
-    """One stretch of k: for columns that stay in the cache, for pixels that do, all tiles."""
+    """One range of segments: blocks of columns and blocks of pixels that stay in the cache, and all of their tiles."""
     cdef long long units = (k + t.per_unit - 1) // t.per_unit, wide = 2 * t.gemm.lanes
     cdef long long blocks = (pixels + NPU_BLOCK_ROWS - 1) // NPU_BLOCK_ROWS, n0, n, width, left
     cdef long long m0, rows, i, packed = -1
@@ -187,8 +188,8 @@ cdef void _chunk(
     cdef bint whole
     for n0 from 0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
         left = min(<long long>NPU_BLOCK_COLUMNS, t.oc - n0)
-        # Outermost what is largest: packed weights (up to 512 KiB) are used for all pixels before others are packed, a
-        # block of packed pixels (224 KiB) for all panels, a panel (64 KiB) for all tiles of the block.
+        # The largest buffer changes least often: packed weights (up to 512 KiB) serve all pixels, a block of packed
+        # pixels (224 KiB) serves all panels, a panel (64 KiB) serves all tiles of the block.
         for n from 0 <= n < left by wide:
             width = wide if left - n > t.gemm.lanes else t.gemm.lanes
             b = t.b + n * units * 4
@@ -218,7 +219,7 @@ cdef void _chunk(
 
 
 cdef bint _scratch(Conv *t) noexcept nogil:
-    """Allocate the scratch of ``t``, which begins at ``t.a``; False if there is no memory."""
+    """Allocate all scratch memory of ``t`` in one block, which begins at ``t.a``. False if there is no memory."""
     cdef long long count = _plan(t, NULL)
     cdef size_t columns = min(t.oc + 31, <long long>NPU_BLOCK_COLUMNS)
     cdef size_t a = NPU_BLOCK_ROWS * NPU_ROW * 4, b = NPU_CHUNK * columns * 4, edge = NPU_TILE_ROWS * 128
@@ -238,16 +239,16 @@ cdef bint _scratch(Conv *t) noexcept nogil:
 
 
 cdef void _conv(Conv *t) noexcept nogil:
-    """The whole tile."""
+    """Compute the whole tile."""
     cdef long long pixels = t.batch * t.oh * t.ow, s0 = 0, s1, k, most = NPU_CHUNK * t.per_unit
-    # For so few pixels packing weights would take longer than reading them where they lie.
+    # For so few pixels, packing weights would take longer than reading them in place.
     cdef bint direct = t.per_unit == 1 and t.w_size == 4 and t.offset == 0 and pixels < 4 * t.gemm.rows
     cdef const unsigned char *w = t.w
     cdef bint first = t.first
-    # Stretches of k one after the other, each over the whole tile: accumulators keep the order of summation.
+    # Ranges of k follow each other, each over the whole tile, so accumulators keep the order of summation.
     while s0 < t.segment_count and not npu_interrupted:
         s1, k = s0, 0
-        # As many stretches as fit the packed buffers: fewer passes over the accumulators.
+        # As many segments as fit the packed buffers, to pass over the accumulators less often.
         while s1 < t.segment_count and k + t.segments[s1].k <= most:
             k += t.segments[s1].k
             s1 += 1
@@ -257,7 +258,7 @@ cdef void _conv(Conv *t) noexcept nogil:
 
 
 cdef int _mode(int x_dtype, int w_dtype) except -1:
-    """How the pair is multiplied; ValueError for one that is not."""
+    """The multiplication mode of a pair of types. ValueError if there is none."""
     cdef bint small = (
         x_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16, NPU_UINT16) and w_dtype in (NPU_INT8, NPU_UINT8, NPU_INT16)
     )
@@ -275,11 +276,11 @@ cdef int _mode(int x_dtype, int w_dtype) except -1:
 
 
 cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long w_zero) except -1:
-    # Integer modes all give the same sums modulo 2**32, so the choice may depend on the machine.
+    # All integer modes give the same sums modulo 2**32, so the choice may depend on the machine.
     t.mode = _mode(x_dtype, w_dtype)
     t.panel_zero = weight_zero(w_dtype, w_zero)
-    # VNNI multiplies u8 by s8. So pixels become unsigned and weights signed, by 128 where they are not; what that adds
-    # is a constant for each column or pixel, taken away exactly in the ring modulo 2**32 (_correct, npu_less_zero).
+    # VNNI multiplies u8 by s8. Signed pixels and unsigned weights are therefore shifted by 128. The resulting error is
+    # a constant per column or pixel and is subtracted exactly modulo 2**32 (_correct, npu_less_zero).
     if t.mode == NPU_MODE_U8:
         t.panel_zero = 128 if w_dtype == NPU_UINT8 else 0
     t.rest = <unsigned int>(w_zero - t.panel_zero)
@@ -288,7 +289,7 @@ cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long
     t.offset = 0
     if t.mode != NPU_MODE_F32:
         t.offset = <unsigned int>(x_zero + (128 if t.mode == NPU_MODE_U8 and x_dtype == NPU_INT8 else 0))
-        # Pixels of 16 bits are the other way round: signed, less 2^15 where they are not.
+        # 16-bit pixels must be signed: unsigned ones are shifted by 2^15.
         if x_dtype == NPU_UINT16:
             t.offset -= <unsigned int>(1 << 15)
     t.pack_pixels, t.pack_panel = npu_pixels_of(t.mode, x_dtype), npu_panel_of(t.mode, w_dtype)
@@ -296,13 +297,12 @@ cdef int _prepare(Conv *t, int x_dtype, int w_dtype, long long x_zero, long long
 
 
 cdef int _place(Conv *t, Strided x, Strided w, Strided acc) except -1:
-    """Check that every window, all weights and all accumulators lie in their memories."""
+    """Check that every window, all weights and all accumulators are within their memories."""
     cdef Operand o
     cdef long long[4] n
     n[0], n[1] = t.batch, reach(t.oh, t.win.kh, t.win.sh, t.win.dh)
     n[2], n[3] = reach(t.ow, t.win.kw, t.win.sw, t.win.dw), t.ic
-    # Everything else runs without the interpreter's lock and without bounds checks. These three
-    # are what makes that safe.
+    # All other code runs without the interpreter's lock and without bounds checks. These three checks make that safe.
     dense(&o, x, n, 4, t.x_size, "x")
     t.x, t.xs[0], t.xs[1], t.xs[2] = o.p, o.s[0], o.s[1], o.s[2]
     n[1], n[2], n[3] = t.oh, t.ow, t.oc
@@ -320,12 +320,12 @@ def conv(
 ):
     """Add a batch of convolution tiles to accumulators, or set them if ``first``.
 
-    dims: (batch, oh, ow, oc, ic); window: (kh, kw, sh, sw, dh, dw). x: pixels of ``ic`` contiguous channels, padding
+    dims: (batch, oh, ow, oc, ic). window: (kh, kw, sh, sw, dh, dw). x: pixels of ``ic`` contiguous channels, padding
     included, at strides (batch, row, pixel) in bytes. w: dense [K][oc] at stride (batch), with k in the order of
-    summation - blocks of ``block`` channels, kernel rows, kernel columns, channels of the block. acc: ``oc`` contiguous
-    accumulators per pixel: float32 for floats, a chain of fused multiply-adds in that order; int32, wrapping, for int8,
-    uint8 and int16 pairs, uint16 pixels, and for int32 by int32, of x - x_zero. int8 and uint8 weights may have a zero
-    point, too: w - w_zero is multiplied.
+    summation: blocks of ``block`` channels, kernel rows, kernel columns, channels of the block. acc: ``oc`` contiguous
+    accumulators per pixel. They are float32 for floats, summed by a chain of fused multiply-adds in that order. They
+    are int32, wrapping, for pairs of int8, uint8 and int16, for uint16 pixels, and for int32 by int32. x_zero is
+    subtracted from pixels. int8 and uint8 weights may also have a zero point: w - w_zero is multiplied.
     """
     cdef Conv t
     cdef long long[5] n
@@ -343,7 +343,7 @@ def conv(
         return
     t.done = 0
     with nogil:
-        # Weights that all items share are packed once for all of their pixels; else each item is a tile of its own.
+        # Weights shared by all items are packed once. Otherwise each item is a tile of its own.
         if t.ws:
             count, t.batch = n[0], 1
         done = _scratch(&t)

@@ -1,4 +1,4 @@
-"""Kernels that move bytes as they are: copy, fill and select."""
+"""Kernels that move bytes unchanged: copy, fill and select."""
 
 from npusim.kernels._operand cimport (
     NPU_PIECE, Operand, Strided, Walk, begin, check_item_size, each_row, interrupted, is_empty, join, merge, settle,
@@ -42,7 +42,8 @@ cdef void _planes(const Walk *w, int itemsize) noexcept nogil:
 
 
 def copy(Strided dst not None, Strided src not None, dims, int itemsize):
-    """dst = src, 4-D, items of 1, 2, 4 or 8 bytes; strides in bytes; the two must not overlap."""
+    """dst = src in four dimensions, for items of 1, 2, 4 or 8 bytes. Strides are in bytes. The operands must not
+    overlap."""
     cdef Walk w
     cdef bint whole
     check_item_size(itemsize)
@@ -52,13 +53,13 @@ def copy(Strided dst not None, Strided src not None, dims, int itemsize):
     if is_empty(w.n, 4):
         return
     with nogil:
-        # Rows as long as possible: what is called for each row costs more than short rows copy.
+        # Rows are merged to be as long as possible, because the call per row costs more than copying a short row.
         merge(&w)
-        # A transposition goes by planes: in a row of it each item would be fetched with a cache line of its own.
+        # A transposition is copied in planes. Row by row, each item would need its own cache line.
         if w.of[1].s[3] != itemsize and w.of[1].s[2] == itemsize and w.n[3] > 1 and w.n[2] > 1:
             _planes(&w, itemsize)
         else:
-            # What lies together goes at once, whichever of the two is behind the other in one memory.
+            # Contiguous rows are copied by one memmove, so they may overlap.
             whole = w.of[0].s[3] == itemsize and w.of[1].s[3] == itemsize
             each_row(&w, _copy_row, &itemsize, w.n[3] if whole else NPU_PIECE)
     settle()

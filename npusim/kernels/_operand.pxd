@@ -1,14 +1,14 @@
-# Operands of kernels. Python gives a Strided; operand() checks once that all of its elements lie inside of its memory
-# and makes an Operand of it, which the loops then trust. each_row() walks over the rows of up to four of them.
+# Operands of kernels. Python passes a Strided. operand() checks once that all of its elements are within its memory,
+# and makes an Operand, which the loops trust. each_row() walks over the rows of up to four operands.
 #
-# Whatever decides on an address after that check - an index out of a table - is read once into a local, compared with
-# its limit there and used from there. The table may lie where results go: read again, it may say something else.
+# Data that determines an address after that check, such as an index from a table, is read once into a local variable,
+# compared with its limit and used from there. The table may overlap the results, so a second read could differ.
 #
-# Loops that may be long count their work: interrupted() says when they are to end, settle() then raises what has ended
-# them. Results are undefined after that.
+# Loops that may be long count their work. interrupted() tells them when to end, and settle() then raises the exception.
+# Results are undefined after that.
 #
-# Loops run without the interpreter's lock. That is safe because a Strided holds its buffer, the caller the Strided, and
-# nothing in a loop touches a Python object: what the bytes say may change under a loop, where they are does not.
+# Loops run without the interpreter's lock. That is safe because a Strided holds its buffer, the caller holds the
+# Strided, and no loop touches a Python object. The bytes may change during a loop, but not their location.
 
 cdef extern from "base.h" nogil:
     enum:
@@ -47,7 +47,7 @@ cdef inline bint pause() noexcept nogil:
 
 
 cdef inline bint interrupted(long long *done, long long work) noexcept nogil:
-    """Count work of a loop, in elements; True from when a handler of a signal has raised on."""
+    """Count the work of a loop, in elements. True once a signal handler has raised an exception."""
     done[0] += work
     if done[0] < NPU_LOOK:
         return False
@@ -58,7 +58,7 @@ cdef inline bint interrupted(long long *done, long long work) noexcept nogil:
 
 
 cdef inline int settle() except -1:
-    """After the loops: raise what has ended them."""
+    """Raise the exception that ended the loops, if any."""
     global npu_interrupted
     if not npu_interrupted:
         return 0
@@ -100,7 +100,7 @@ cdef inline str type_name(int dtype):
 
 
 cdef inline long long item_size(int dtype) except -1:
-    """Bytes of an element of a type that the kernels support; ValueError naming any other."""
+    """Bytes of an element. ValueError for a type that kernels do not support."""
     if dtype == NPU_BOOL or dtype == NPU_INT8 or dtype == NPU_UINT8:
         return 1
     if dtype == NPU_INT16 or dtype == NPU_UINT16 or dtype == NPU_FLOAT16 or dtype == NPU_BFLOAT16:
@@ -123,7 +123,7 @@ cdef inline bint is_float(int dtype) noexcept nogil:
 
 
 cdef inline int weight_zero(int dtype, long long zero) except? -1:
-    """The zero point of weights: a value of their type, and 0 where they are not bytes."""
+    """Check the zero point of weights: a value of their type, or 0 if they are not bytes."""
     cdef long long low = -128 if dtype == NPU_INT8 else 0
     cdef long long high = 127 if dtype == NPU_INT8 else 255 if dtype == NPU_UINT8 else 0
     if not low <= zero <= high:
@@ -132,7 +132,7 @@ cdef inline int weight_zero(int dtype, long long zero) except? -1:
 
 
 cdef inline int take(long long *out, object values, int rank) except -1:
-    """Copy ``rank`` integers."""
+    """Copy ``rank`` integers. ValueError for another number of them."""
     cdef int i
     if len(values) != rank:
         raise ValueError(f"expected {rank} integers, got {len(values)}")
@@ -142,7 +142,7 @@ cdef inline int take(long long *out, object values, int rank) except -1:
 
 
 cdef inline int take_window(Window *w, object values, str what) except -1:
-    """(kernel rows, columns, strides, dilations): ValueError for one below 1."""
+    """Read (kernel rows, columns, strides, dilations). ValueError if one is below 1."""
     cdef long long[6] v
     take(v, values, 6)
     w.kh, w.kw, w.sh, w.sw, w.dh, w.dw = v[0], v[1], v[2], v[3], v[4], v[5]
@@ -152,7 +152,7 @@ cdef inline int take_window(Window *w, object values, str what) except -1:
 
 
 cdef inline long long reach(long long results, long long taps, long long stride, long long dilation) noexcept nogil:
-    """How many elements along an axis the windows of that many results cover."""
+    """The number of elements along an axis that the windows of ``results`` results cover."""
     return (results - 1) * stride + (taps - 1) * dilation + 1 if results else 0
 
 
@@ -164,7 +164,7 @@ cdef int refuse_place(
 cdef inline int place(
     Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write,
 ) except -1:
-    """Point ``out`` (its strides are set) at an operand; IndexError if any element lies outside of its memory."""
+    """Point ``out``, whose strides are set, at an operand. IndexError if any element is outside its memory."""
     cdef long long room = at.buffer.len, low = 0, high = size, steps
     cdef bint inside = 0 <= at.offset <= room
     cdef int i
@@ -176,11 +176,11 @@ cdef inline int place(
             raise ValueError(f"{what}: dimensions must be >= 0, got {dims[i]}")
         if dims[i] == 0:
             return 0
-        # The stride of a single element means nothing, but loops may step by it once they are done. All others are
-        # smaller than the memory.
+        # The stride of a single element has no meaning, but loops may still step by it. All other strides are smaller
+        # than the memory.
         if dims[i] == 1 and not -room <= out.s[i] <= room:
             out.s[i] = 0
-        # Whatever the numbers are: what is multiplied and added is no further away than a few times the memory.
+        # Avoids overflow: no product or sum exceeds a few times the size of the memory.
         steps = dims[i] - 1
         if not -room <= out.s[i] <= room or (out.s[i] and steps > room // abs(out.s[i])):
             inside = False
@@ -197,7 +197,7 @@ cdef inline int place(
 cdef inline int operand(
     Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write=False,
 ) except -1:
-    """An operand with a stride for every dimension."""
+    """An operand with a stride for each dimension."""
     cdef int i
     if at.rank != rank:
         raise ValueError(f"{what}: expected {rank} strides, got {at.rank}")
@@ -209,7 +209,7 @@ cdef inline int operand(
 cdef inline int dense(
     Operand *out, Strided at, const long long *dims, int rank, long long size, str what, bint write=False,
 ) except -1:
-    """An operand whose innermost elements are contiguous, with a stride for every dimension but that one."""
+    """An operand whose innermost elements are contiguous, with a stride for each other dimension."""
     cdef int i
     if at.rank != rank - 1:
         raise ValueError(f"{what}: expected {rank - 1} strides, got {at.rank}")
@@ -220,13 +220,13 @@ cdef inline int dense(
 
 
 cdef inline int begin(Walk *w, object dims) except -1:
-    """A walk over four dimensions that no operand has joined yet."""
+    """Start a walk over four dimensions, without operands."""
     w.count = 0
     return take(w.n, dims, 4)
 
 
 cdef inline int join(Walk *w, Strided at, long long size, str what, bint write=False) except -1:
-    """Give the walk another operand, of[count]."""
+    """Add an operand to the walk: of[count]."""
     operand(&w.of[w.count], at, w.n, 4, size, what, write)
     w.count += 1
     return 0
@@ -256,9 +256,9 @@ cdef inline void shift(Walk *w, int source, int target) noexcept nogil:
 
 
 cdef inline void merge(Walk *w) noexcept nogil:
-    """Drop dimensions of 1 and fold adjacent ones that are one for every operand, so that rows get long."""
+    """Drop dimensions of 1 and merge adjacent dimensions that are contiguous for every operand, to make rows longer."""
     cdef int last = 3, i
-    # Neither changes the order of elements: a sum over a row of merged dimensions is the sum that it was before.
+    # Neither changes the order of elements, so a sum over a merged row is the same sum.
     for i in range(2, -1, -1):
         if w.n[i] == 1:
             continue
@@ -274,7 +274,7 @@ cdef inline void merge(Walk *w) noexcept nogil:
 
 
 cdef inline void each_row(Walk *w, row_function row, const void *context, long long most=NPU_PIECE) noexcept nogil:
-    """Call ``row`` for every innermost row, in pieces of at most ``most`` elements; outer dimensions in order."""
+    """Call ``row`` for every innermost row, in pieces of at most ``most`` elements. Outer dimensions are in order."""
     cdef unsigned char *p[4]
     cdef long long s[4]
     cdef long long i0, i1, i2, i3, start, stop, first, rows, done = 0
@@ -284,7 +284,7 @@ cdef inline void each_row(Walk *w, row_function row, const void *context, long l
     merge(w)
     for k in range(w.count):
         s[k] = w.of[k].s[3]
-    # Of short rows so many are counted at once that the counting costs nothing.
+    # Short rows are counted in groups, so that counting costs nothing.
     first, rows = min(w.n[3], most), max(1, NPU_LOOK // w.n[3])
     for i0 in range(w.n[0]):
         for i1 in range(w.n[1]):
@@ -296,7 +296,7 @@ cdef inline void each_row(Walk *w, row_function row, const void *context, long l
                     for k in range(w.count):
                         p[k] = w.of[k].p + i0 * w.of[k].s[0] + i1 * w.of[k].s[1] + i2 * w.of[k].s[2]
                     row(p, s, first, context)
-                # Of long rows there is one at a time.
+                # Long rows are counted one by one.
                 for i3 from most <= i3 < w.n[3] by most:
                     if interrupted(&done, most):
                         return

@@ -1,4 +1,4 @@
-"""Where an operand lies: what instructions hand to kernels."""
+"""The location of an operand in memory, as instructions pass it to kernels."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetObject
@@ -9,10 +9,10 @@ cimport cython
 @cython.final
 @cython.freelist(16)
 cdef class Strided:
-    """Elements in a memory: the first one's byte offset, and strides in bytes, outermost first.
+    """Elements in a memory: the byte offset of the first one, and strides in bytes, outermost first.
 
-    A stride of 0 broadcasts, a negative one runs backwards. ``memory`` is anything with contiguous bytes. Nothing is
-    checked here: a kernel that is given dimensions checks that every element lies inside of the memory.
+    A stride of 0 broadcasts, a negative one runs backwards. ``memory`` is any contiguous buffer. Nothing is checked
+    here: kernels know the dimensions and check that every element is within the memory.
     """
 
     def __cinit__(self, memory, long long offset, tuple strides=()):
@@ -30,17 +30,17 @@ cdef class Strided:
 
     @property
     def strides(self):
-        """Bytes from one element to the next along each dimension."""
+        """Bytes between elements along each dimension."""
         return tuple([self.s[i] for i in range(self.rank)])
 
     @property
     def memory(self):
-        """What the bytes belong to."""
+        """The object that owns the bytes."""
         return <object>self.buffer.obj
 
 
 cdef bint look() noexcept with gil:
-    """Let Python handle signals; True if a handler has raised, which is still to be."""
+    """Let Python handle signals. True if a handler raised an exception, which ``settle`` raises again."""
     try:
         PyErr_CheckSignals()
         return False
@@ -52,8 +52,8 @@ cdef bint look() noexcept with gil:
 cdef int refuse_place(
     const Operand *out, Strided at, const long long *dims, int rank, long long size, str what,
 ) except -1:
-    """Raise IndexError about an operand with elements outside of its memory."""
-    # Python's numbers: these may be of any size.
+    """Raise IndexError for an operand with elements outside its memory."""
+    # Python integers, because these numbers may have any size.
     spans = [(<object>dims[i] - 1) * <object>out.s[i] for i in range(rank)]
     low = <object>at.offset + sum([span for span in spans if span < 0])
     high = <object>at.offset + <object>size + sum([span for span in spans if span > 0])

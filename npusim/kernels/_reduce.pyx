@@ -1,7 +1,7 @@
-"""Reductions into 8-byte accumulators, and their last step.
+"""Reductions into 8-byte accumulators, and the conversion to results.
 
-Elements are folded one after the other in row-major order, never in partial sums: so a reduction may be cut into tiles,
-and run with any instruction set, and give the same bits.
+Elements are folded one by one in row-major order, without partial sums. A reduction may therefore be split into tiles
+and run on any instruction set, with identical bits.
 """
 
 from libc.math cimport sqrt
@@ -75,10 +75,10 @@ cdef int _check(int fn, int dtype) except -1:
 
 
 def reduce(int fn, int dtype, Strided acc not None, Strided src not None, dims, bint first):
-    """Fold src into accumulators of 8 bytes (float64 for floats, int64 for integers and bool) in row-major order.
+    """Fold src into 8-byte accumulators (float64 for floats, int64 for integers and bool) in row-major order.
 
-    fn: the codes of ``isa.functions.Reduce``. The strides of acc are 0 on reduced dimensions. ``first`` sets the
-    accumulators to the function's neutral element before.
+    fn: the codes of ``isa.functions.Reduce``. The strides of acc are 0 on reduced dimensions. ``first``: set the
+    accumulators to the neutral element of the function before.
     """
     cdef Walk w, start
     cdef Fold f
@@ -90,7 +90,7 @@ def reduce(int fn, int dtype, Strided acc not None, Strided src not None, dims, 
     join(&w, src, item_size(dtype), "src")
     if is_empty(w.n, 4):
         return
-    # Each accumulator is started once, however many elements are folded into it.
+    # Each accumulator is initialised once, even if many elements are folded into it.
     start = w
     start.count = 1
     for k in range(4):
@@ -115,14 +115,14 @@ cdef void _finish_row(unsigned char **p, const long long *s, long long n, const 
                 x = x / f.count
             elif f.fn == REDUCE_L2:
                 x = sqrt(x)
-            # Every float type goes through float32, as in the reference: one rounding more or less would
-            # show in the last bit.
+            # Every float type is converted via float32, as in the reference. Another number of roundings could change
+            # the last bit.
             y = <float>x
             npu_stores_f32[f.dtype](p[0] + i * s[0], 0, &y, 1)
         else:
             v = npu_acc_i64(p[1] + i * s[1])
             if f.fn == REDUCE_MEAN:
-                # Towards zero, because these modules are compiled with cdivision; Python would floor.
+                # Towards zero, because these modules are compiled with cdivision. Python would floor.
                 v = v // f.count
             elif f.fn == REDUCE_L2:
                 v = npu_truncate(sqrt(<double>v), INT64_MIN, INT64_MAX)
@@ -130,8 +130,8 @@ cdef void _finish_row(unsigned char **p, const long long *s, long long n, const 
 
 
 def reduce_finish(int fn, int dtype, Strided dst not None, Strided acc not None, dims, long long count):
-    """Accumulators to ``dtype``: MEAN divides by ``count`` (integers towards zero), L2 takes the root; floats are
-    rounded to float32 and from there to the type, integers wrap."""
+    """Convert accumulators to ``dtype``. MEAN divides by ``count`` (integers towards zero), L2 takes the root. Floats
+    are rounded to float32 and then to the type. Integers wrap."""
     cdef Walk w
     cdef Fold f
     _check(fn, dtype)

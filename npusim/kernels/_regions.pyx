@@ -1,8 +1,8 @@
-"""Kernels that read regions of images: aligned and pooled regions of interest, and the peaks of heat maps.
+"""Kernels on regions of images: RoI align, RoI pooling, and the peaks of heat maps.
 
-Arrays are dense float32 and int32; images are (batch, height, width, channels). A kernel returns the first region that
-is malformed (no such batch, negative, of negative size, or more than a pixel outside of the image), or -1; results are
-incomplete then.
+Arrays are dense float32 and int32; images are (batch, height, width, channels). A kernel returns the index of the first
+malformed region, or -1. A region is malformed if its batch does not exist, a coordinate or size is negative, or it is
+more than a pixel outside the image. Results are incomplete then.
 """
 
 from libc.math cimport ceilf, fabsf, floorf, roundf
@@ -17,7 +17,7 @@ cdef struct Region:
 cdef inline bint _region(
     Region *region, const float *box, int batch, const float[:, :, :, ::1] image, float scale_w, float scale_h,
 ) noexcept nogil:
-    """The pixels under a box; False if it is malformed."""
+    """Convert a box to pixels. False if it is malformed."""
     if not (0 <= batch < image.shape[0] and 0 <= box[0] <= box[2] and 0 <= box[1] <= box[3]):
         return False
     region.x = box[0] * scale_w
@@ -28,7 +28,7 @@ cdef inline bint _region(
 
 
 cdef inline long long _corner(float at, long long limit, float *weight, long long *next) noexcept nogil:
-    """The pixel at or before a coordinate, the one after it, and how much of the value comes from that one."""
+    """The pixel at or before a coordinate, the next one, and the weight of that one."""
     cdef float low = floorf(at)
     if low >= limit - 1:
         weight[0] = 0
@@ -40,7 +40,7 @@ cdef inline long long _corner(float at, long long limit, float *weight, long lon
 
 
 cdef void _sample(float *out, const float[:, :, ::1] image, float y, float x) noexcept nogil:
-    """Add the image's value at (y, x), interpolated between four pixels, to every channel."""
+    """Add the value of the image at (y, x), interpolated between four pixels, to every channel."""
     cdef float dx, dy
     cdef long long x2, y2, k
     cdef long long x1 = _corner(x, image.shape[1], &dx, &x2)
@@ -54,9 +54,9 @@ def roi_align(
     const float[:, :, :, ::1] image, const float[:, ::1] rois, const int[::1] batches, float stride_h, float stride_w,
     int ratio_h, int ratio_w, float[:, :, :, ::1] out,
 ):
-    """out[i, y, x] = the mean of ratio_h * ratio_w samples in part (y, x) of region rois[i] / stride.
+    """out[i, y, x] = the mean of ratio_h * ratio_w samples in bin (y, x) of region rois[i] / stride.
 
-    A ratio of 0 means as many samples as the part has pixels, rounded up. ``out`` holds zeros before.
+    A ratio of 0 means as many samples as the bin has pixels, rounded up. ``out`` must be zero before.
     """
     cdef long long i, y, x, k, sy, sx, ny, nx, done = 0
     cdef float h, w, bin_h, bin_w
@@ -68,7 +68,7 @@ def roi_align(
         return -1
     with nogil:
         for i in range(rois.shape[0]):
-            batch = batches[i]  # once: a result may lie over it
+            batch = batches[i]  # read once, because a result may overwrite it
             if not _region(&region, &rois[i, 0], batch, image, scale_w, scale_h):
                 break
             h = max(region.bottom - region.y, <float>1) / out.shape[1]
@@ -101,7 +101,8 @@ def roi_pool(
     const float[:, :, :, ::1] image, const float[:, ::1] rois, const int[::1] batches, float stride_h, float stride_w,
     float[:, :, :, ::1] out,
 ):
-    """out[i, y, x] = the largest pixel in part (y, x) of region rois[i] / stride, in whole pixels; 0 if it has none."""
+    """out[i, y, x] = the largest pixel in bin (y, x) of region rois[i] / stride, in whole pixels; 0 for an empty
+    bin."""
     cdef long long i, y, x, k, y0, y1, x0, x1, r, c, done = 0
     cdef float h, w, top, left
     cdef float scale_h = 1 / stride_h, scale_w = 1 / stride_w
@@ -113,7 +114,7 @@ def roi_pool(
         return -1
     with nogil:
         for i in range(rois.shape[0]):
-            batch = batches[i]  # once: a result may lie over it
+            batch = batches[i]  # read once, because a result may overwrite it
             if not _region(&region, &rois[i, 0], batch, image, scale_w, scale_h):
                 break
             top, left = roundf(region.y), roundf(region.x)
@@ -168,7 +169,7 @@ cdef inline void _refine(float[3][3] g, float *dx, float *dy, float *score) noex
 
 
 cdef inline long long _mirrored(long long at, long long size) noexcept nogil:
-    """A position outside of the map is seen in a mirror at its border."""
+    """Mirror a position outside the map at the border."""
     return 1 if at < 0 else size - 2 if at >= size else at
 
 

@@ -44,8 +44,8 @@ cdef int _float_only(str what, int dtype) except -1:
 cdef bint _each_column(
     int dtype, const Operand *d, const Operand *s, const long long *n, column_function column, const Params *p,
 ) noexcept nogil:
-    """Every column of r elements through double and back; False if there is no memory."""
-    cdef double *x = <double *>malloc(n[1] * 20)  # of each element two doubles and the float that it becomes
+    """Apply ``column`` to every column of r elements, converted to double and back. False if there is no memory."""
+    cdef double *x = <double *>malloc(n[1] * 20)  # per element: two doubles and the resulting float
     cdef double *y = x + n[1]
     cdef float *narrow = <float *>(y + n[1])
     cdef long long o, i, k, done = 0
@@ -85,24 +85,24 @@ cdef int _run_columns(
 
 
 cdef enum:
-    # Elements of a row whose largest is subtracted together. It is part of what the sum of a softmax means: so a row
-    # may be cut behind any of them, and one pass finds the largest element and the sum.
+    # Elements of a row that share one maximum. This is part of the definition of a softmax sum: a row may be split
+    # after each block, and one pass finds both the maximum and the sum.
     SOFTMAX_BLOCK = 128
 
 
 cdef void _softmax_total(double *y, const double *x, long long n, double *top, double *total) noexcept nogil:
-    """Add blocks of elements to the largest one and to the sum of exp(x - largest); ``y`` is scratch of n."""
+    """Add blocks of elements to the running maximum and the sum of exp(x - maximum). ``y``: scratch for n elements."""
     cdef long long low = 0, m, i
     cdef double largest, factor
     for low from 0 <= low < n by SOFTMAX_BLOCK:
         m = n - low if n - low < SOFTMAX_BLOCK else SOFTMAX_BLOCK
         largest = x[low]
-        # A NaN takes the place of the largest, so that it is in every result.
+        # A NaN becomes the maximum, so that it appears in every result.
         for i in range(low + 1, low + m):
             if x[i] > largest or x[i] != x[i]:
                 largest = x[i]
         if largest > top[0] or largest != largest:
-            # The sum so far is of numbers less the old largest; none of them counts where that is -inf.
+            # Rescale the previous sum to the new maximum. It is 0 if the old maximum was -inf.
             npu_rows_of(level()).exponential(&factor, top, largest, 1)
             total[0] = total[0] * factor if total[0] != 0 else 0
             top[0] = largest
@@ -137,15 +137,16 @@ cdef void _softmax(double *y, const double *x, long long n, const Params *p) noe
     if n > SOFTMAX_BLOCK or p.mode or top == -INFINITY:
         _softmax_finish(y, x, n, top, total, p.mode, p.size)
         return
-    # The exponentials are there already.
+    # The exponentials have been computed already.
     for i in range(n):
         y[i] = y[i] / total
 
 
 def softmax(int dtype, Strided dst not None, Strided src not None, dims, bint log, bint masked=False):
-    """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner); in double, summed in order of r.
+    """Softmax, or its logarithm, over the middle axis of dims (outer, r, inner). Computed in double, summed in order of
+    r.
 
-    ``masked``: a row of -inf alone gives zeros, not NaN.
+    ``masked``: a row that is all -inf gives zeros instead of NaN.
     """
     cdef Params p
     p.mode, p.size = log, masked
@@ -160,7 +161,7 @@ cdef void _normalize(double *y, const double *x, long long n, const Params *p) n
             mean += x[i]
         mean /= n
     for i in range(n):
-        # Of the differences, in a second pass: mean of squares less square of the mean would cancel for large means.
+        # A second pass over the differences: mean of squares less square of the mean would cancel for large means.
         total += (x[i] - mean) * (x[i] - mean)
     total = sqrt(total / n + p.a)
     for i in range(n):
@@ -168,7 +169,7 @@ cdef void _normalize(double *y, const double *x, long long n, const Params *p) n
 
 
 def normalize(int dtype, Strided dst not None, Strided src not None, dims, int mode, double epsilon):
-    """(x - mean) / sqrt(variance + epsilon) on the middle axis, or for mode 1 x / sqrt(mean square + epsilon)."""
+    """(x - mean) / sqrt(variance + epsilon) over the middle axis; mode 1: x / sqrt(mean square + epsilon)."""
     cdef Params p
     if mode not in (0, 1):
         raise ValueError(f"normalize: mode must be 0 (layer) or 1 (root mean square), got {mode}")
@@ -184,7 +185,7 @@ cdef void _lrn(double *y, const double *x, long long n, const Params *p) noexcep
         for k in range(max(0, i - before), min(n, i - before + p.size)):
             total += x[k] * x[k]
         total = p.c + p.a / p.size * total
-        # The usual exponent by two square roots, several times faster than pow and as exact.
+        # The common exponent 0.75 by square roots, several times faster than pow and as exact.
         y[i] = x[i] / (sqrt(total) * sqrt(sqrt(total)) if p.b == 0.75 else pow(total, p.b))
 
 
@@ -192,7 +193,7 @@ def lrn(
     int dtype, Strided dst not None, Strided src not None, dims, long long size, double alpha, double beta,
     double bias,
 ):
-    """x / (bias + alpha / size * sum of squares)^beta, the sum over ``size`` neighbours on the middle axis."""
+    """x / (bias + alpha / size * sum of squares)^beta, with the sum over ``size`` neighbours on the middle axis."""
     cdef Params p
     if size < 1:
         raise ValueError(f"lrn: size must be >= 1, got {size}")
@@ -231,7 +232,7 @@ cdef bint _cumsum_int(
                 j = n[1] - 1 - k if reverse else k
                 value = x[j]
                 x[j] = <long long>(total if exclusive else total + <unsigned long long>value)
-                # Unsigned, because C leaves the overflow of signed integers undefined, and sums wrap by definition.
+                # Unsigned, because signed overflow is undefined in C, and sums wrap by definition.
                 total += <unsigned long long>value
             npu_stores_i64[dtype](d.p + o * d.s[0] + i * d.s[2], d.s[1], x, n[1])
     free(x)
@@ -239,7 +240,7 @@ cdef bint _cumsum_int(
 
 
 def cumsum(int dtype, Strided dst not None, Strided src not None, dims, bint exclusive, bint reverse):
-    """Running sums over the middle axis: floats in double, integers wrapping."""
+    """Cumulative sums over the middle axis. Floats are summed in double, integers wrap."""
     cdef Params p
     cdef Operand d, s
     cdef long long[3] n
@@ -269,20 +270,20 @@ cdef struct Entry:
 
 
 cdef inline unsigned long long _float_key(double value) noexcept nogil:
-    """An integer in the order of the numbers; zeros are equal, NaN is the largest."""
+    """An integer that sorts like the number. Zeros are equal, NaN is the largest."""
     cdef unsigned long long bits
     if value != value:
         return <unsigned long long>-1
     value += 0.0  # -0 becomes 0
     memcpy(&bits, &value, 8)
-    # The bits of positive numbers are in their order, those of negative ones the other way round.
+    # The bits of positive numbers sort like the numbers, those of negative numbers in reverse.
     return ~bits if bits >> 63 else bits | (<unsigned long long>1 << 63)
 
 
 cdef void _keys(
     Entry *out, void *values, int dtype, const unsigned char *p, long long stride, long long n,
 ) noexcept nogil:
-    """The sortable keys of n elements; ``values`` is scratch of 8 bytes each."""
+    """The sort keys of n elements. ``values``: scratch of 8 bytes per element."""
     cdef double *f = <double *>values
     cdef long long *w = <long long *>values
     cdef long long i
@@ -300,12 +301,13 @@ cdef int _compare(const void *a, const void *b) noexcept nogil:
     cdef const Entry *y = <const Entry *>b
     if x.key != y.key:
         return -1 if x.key < y.key else 1
-    # qsort is not stable: the index makes the order total, and the same on every libc.
+    # qsort is not stable. The index makes the order total, and equal on every libc.
     return -1 if x.index < y.index else 1
 
 
 cdef long long _arg_column(Entry *e, long long n, bint minimum, bint floating, bint last) noexcept nogil:
-    """The index of the extreme entry; the keys are turned around for a minimum, where NaN stays the largest."""
+    """The index of the largest or smallest entry. Keys are inverted for a minimum, except that NaN stays the
+    largest."""
     cdef long long i, best = 0
     if minimum:
         for i in range(n):
@@ -318,8 +320,8 @@ cdef long long _arg_column(Entry *e, long long n, bint minimum, bint floating, b
 
 
 def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, dims, bint select_last):
-    """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis; NaN wins, ties go to the
-    first, or to the last if ``select_last``. dst has strides (outer, r, inner), of which that of r is not used."""
+    """The int64 index of the largest (fn 0) or smallest (fn 1) element of the middle axis. NaN wins. Ties go to the
+    first, or to the last if ``select_last``. dst has strides (outer, r, inner); that of r is not used."""
     cdef Operand d, s
     cdef long long[3] n
     cdef long long[3] m
@@ -354,7 +356,7 @@ def arg_reduce(int fn, int dtype, Strided dst not None, Strided src not None, di
 def topk(
     int dtype, Strided values not None, Strided indices not None, Strided src not None, dims, long long k, bint largest,
 ):
-    """The k largest, or smallest, elements of the middle axis in order, ties by lower index; NaN is the largest.
+    """The k largest, or smallest, elements of the middle axis in order. Ties go to the lower index; NaN is the largest.
 
     ``values`` and ``indices`` (int64) are (outer, k, inner).
     """
@@ -421,7 +423,7 @@ cdef struct Part:
 
 
 cdef void _part_of_floats(double *y, const double *x, long long n, double *state, const Part *p) noexcept nogil:
-    """One part of a row of floats; ``state``: its two numbers."""
+    """Process one part of a row of floats. ``state``: the two numbers carried between parts."""
     cdef long long i, k
     cdef double mean, root, old
     if p.first:
@@ -458,7 +460,7 @@ cdef void _part_of_floats(double *y, const double *x, long long n, double *state
 
 
 cdef void _part_of_integers(long long *x, long long n, unsigned long long *state, const Part *p) noexcept nogil:
-    """Running sums or products, which wrap, in place."""
+    """Running sums or products, in place. They wrap."""
     cdef long long i, k
     cdef unsigned long long old
     if p.first:
@@ -474,7 +476,7 @@ cdef void _part_of_arguments(
     Entry *e, long long n, Entry *best, unsigned char *dst, const Part *p,
 ) noexcept nogil:
     cdef long long found = _arg_column(e, n, p.fn == ARG_MIN, is_float(p.dtype), p.select_last)
-    # Keys of a minimum have been turned round, so the largest wins in either case.
+    # Keys of a minimum are inverted, so the largest wins in either case.
     if p.first or e[found].key > best.key or (p.select_last and e[found].key == best.key):
         best.key, best.index = e[found].key, p.at + found
     if p.last:
@@ -484,7 +486,7 @@ cdef void _part_of_arguments(
 cdef bint _each_part(
     const Operand *d, const Operand *s, const Operand *t, const long long *n, const Part *p,
 ) noexcept nogil:
-    """Every row; False if there is no memory."""
+    """Process every row. False if there is no memory."""
     cdef unsigned char *scratch = <unsigned char *>malloc(n[1] * (sizeof(Entry) + 8))
     cdef double *x = <double *>scratch
     cdef double *y = x + n[1]
@@ -532,10 +534,10 @@ def row_part(
     int fn, int dtype, Strided dst not None, Strided src not None, Strided state not None, dims, bint first, bint last,
     long long count, long long at, double epsilon, bint exclusive, bint reverse, bint select_last,
 ):
-    """A part of each row of (outer, r, inner); ``state``: 16 bytes of each, strides (outer, inner).
+    """Process a part of each row of (outer, r, inner). ``state``: 16 bytes per row, strides (outer, inner).
 
-    ``fn``, ``count``, ``at``: as ``npusim.isa.row_parts.RowPart`` says. dst is not written by parts that only gather;
-    of an argument it has strides (outer, r, inner), of which that of r is not used.
+    ``fn``, ``count``, ``at``: see ``npusim.isa.row_parts.RowPart``. Parts that only collect state do not write dst. For
+    an argument function, dst has strides (outer, r, inner); that of r is not used.
     """
     cdef Operand d, s, t
     cdef long long[3] n

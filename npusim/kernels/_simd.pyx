@@ -1,4 +1,4 @@
-"""Which instruction set the kernels use: chosen at run time, the same results with each."""
+"""The instruction set of the kernels, chosen at run time. Results are the same with each."""
 
 cdef extern from *:
     """
@@ -23,8 +23,8 @@ cdef extern from *:
 
 _NAMES = ("portable", "avx2", "avx512", "avx512vnni")
 
-# Once, when the module is loaded; every kernel asks level() when it is called and picks its functions from a table. No
-# result depends on it: sums have one order, and a multiply-add is fused exactly where all bodies fuse it.
+# Detected once, when the module is loaded. Each kernel calls level() and picks its functions from a table. No result
+# depends on it: sums have one order, and all variants fuse the same multiply-adds.
 cdef int _best = npu_detect()
 cdef int _level = _best
 
@@ -40,9 +40,9 @@ def simd():
 
 
 def set_simd(str name):
-    """Use the named instruction set, or with "auto" the best one; for tests and measurements.
+    """Use the named instruction set, or the best one for "auto". For tests and measurements.
 
-    Raises ValueError for a name that is unknown or that this processor does not have.
+    ValueError for a name that is unknown or not supported by this processor.
     """
     global _level
     allowed = ("auto", *_NAMES[:_best + 1])

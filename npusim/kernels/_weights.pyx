@@ -1,4 +1,4 @@
-"""Weights on their way into the array: unpacked where several share a byte, numbers where they have scales."""
+"""Weights on their way to the matrix unit: unpacking of narrow types, and dequantisation."""
 
 from libc.string cimport memcpy
 
@@ -13,9 +13,9 @@ cdef extern from "drain.h" nogil:
 
 
 cdef inline int _weight(const unsigned char *row, long long at, int bits, bint signed) noexcept nogil:
-    """The element of so many bits, low bits first; ``row``: the first byte of all."""
+    """Element ``at`` of packed elements of ``bits`` bits, low bits first. ``row``: the first byte."""
     cdef int sign = 1 << (bits - 1), value = (row[at * bits >> 3] >> (at * bits & 7)) & ((1 << bits) - 1)
-    # Flipping the sign bit and taking its weight away again extends the sign, whatever the number of bits.
+    # Flipping the sign bit and subtracting its weight extends the sign, whatever the number of bits.
     return (value ^ sign) - sign if signed else value
 
 
@@ -23,12 +23,13 @@ def weights(
     int w_dtype, int bits, int out_dtype, Strided w not None, Strided out not None, dims, Strided scale, Strided zero,
     long long block, long long skip,
 ):
-    """Unpack weights of ``bits`` bits and, with a scale, make them numbers.
+    """Unpack weights of ``bits`` bits and, if there is a scale, dequantise them.
 
-    dims: (batch, k, oc). w: dense [k][oc] of int8 or uint8 in so many bits each, at stride (batch) in bytes; out: dense
-    [batch][k][oc]. Without ``scale``: the integers as ``w_dtype``. With it: (w - zero) * scale in float32, rounded to
-    ``out_dtype``, a float; scale (float32) and zero (``w_dtype``, a byte each; None is 0) are dense rows of oc, the
-    first one for ``block - skip`` rows of weights, each other for ``block``; at strides (batch).
+    dims: (batch, k, oc). w: dense [k][oc] of int8 or uint8, packed in ``bits`` bits each, at stride (batch) in bytes.
+    out: dense [batch][k][oc]. Without ``scale``: the integers as ``w_dtype``. With it: (w - zero) * scale in float32,
+    rounded to ``out_dtype``, a float type. scale (float32) and zero (``w_dtype``, one byte each; None is 0) are dense
+    rows of oc at strides (batch). The first of them serves ``block - skip`` rows of weights, each other one ``block``
+    rows.
     """
     cdef Operand a, o, s, z
     cdef long long[3] n

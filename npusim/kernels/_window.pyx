@@ -1,4 +1,4 @@
-"""Kernels that combine neighbours of an image: pooling and resampling."""
+"""Kernels that combine neighbouring pixels: pooling and resampling."""
 
 from libc.math cimport rintf
 from libc.string cimport memcpy
@@ -56,19 +56,19 @@ cdef struct Pool:
 
 
 cdef inline long long _below(long long start, long long step, long long taps, long long limit) noexcept nogil:
-    """How many of start, start + step, ... (``taps`` of them) are below ``limit``."""
+    """The number of positions start, start + step, ... (``taps`` of them) below ``limit``."""
     return 0 if start >= limit else min(taps, (limit - start + step - 1) // step)
 
 
 cdef inline long long _reached(
     long long start, long long step, long long taps, long long low, long long high,
 ) noexcept nogil:
-    """How many of the taps lie in [low, high)."""
+    """The number of taps within [low, high)."""
     return _below(start, step, taps, high) - _below(start, step, taps, low)
 
 
 cdef inline const unsigned char *_pixel(const Pool *t, long long y, long long x, long long c) noexcept nogil:
-    """A valid pixel: a window may begin outside of the source, where there is no address, and the source be empty."""
+    """The address of a valid pixel. A window may begin outside the source, where no address may be formed."""
     return t.src.p + y * t.src.s[0] + x * t.src.s[1] + c * t.src.s[2]
 
 
@@ -79,7 +79,7 @@ cdef void _pool_floats(
     cdef float[NPU_BLOCK] total
     cdef float[NPU_BLOCK] taken
     cdef long long r, q, i
-    # Channels innermost: they are contiguous, and a pixel's taps are summed in order for each of them.
+    # Channels are innermost because they are contiguous. The taps of each channel are summed in order.
     for i in range(n):
         total[i] = -INFINITY if t.fn == POOL_MAX else 0
     for r in range(r0, r1):
@@ -140,12 +140,12 @@ cdef void _pool_pixel(const Pool *t, long long i, long long j) noexcept nogil:
 def pool(
     int fn, int dtype, Strided dst not None, Strided src not None, dims, extent, window, pads, bint count_include_pad,
 ):
-    """Pool src, valid pixels only; fn 0 maximum, 1 average, 2 root of sum of squares.
+    """Pool the valid pixels of src. fn: 0 maximum, 1 average, 2 root of the sum of squares.
 
-    dims: (oh, ow, c) of dst; extent: (ih, iw) of src; strides are (row, column, channel) in bytes. window: (kh, kw, sh,
-    sw, dh, dw). Padding of pads (top, left, bottom, right) pixels lies around src: never part of a maximum, counted as
-    zeros by an average with ``count_include_pad``. Integer averages are rounded to nearest even. A window of padding
-    only gives the type's lowest value, or 0.
+    dims: (oh, ow, c) of dst. extent: (ih, iw) of src. Strides are (row, column, channel) in bytes. window: (kh, kw, sh,
+    sw, dh, dw). pads: (top, left, bottom, right) pixels of padding around src. Padding is never part of a maximum; an
+    average counts it as zeros if ``count_include_pad``. Integer averages are rounded to nearest even. A window with
+    only padding gives the lowest value of the type, or 0.
     """
     cdef Pool t
     cdef long long i, j, taps, done = 0
@@ -191,7 +191,7 @@ cdef struct Resample:
 
 
 cdef inline long long _index(const Resample *t, long long k) noexcept nogil:
-    """Entry k of the table, which may be below 0; at least ``axis_size`` if it is out of range."""
+    """Entry k of the table. It may be negative, and is at least ``axis_size`` if it is out of range."""
     cdef int index
     memcpy(&index, t.index + 4 * k, 4)
     return index
@@ -200,7 +200,7 @@ cdef inline long long _index(const Resample *t, long long k) noexcept nogil:
 cdef long long _resample_row(
     const Resample *t, unsigned char *out, long long x, long long j, long long start, long long n,
 ) noexcept nogil:
-    """Inner elements start .. start + n of result j, of what lies x bytes into src: taps in order, in float32.
+    """Inner elements start .. start + n of result j, from data x bytes into src. Taps are summed in order, in float32.
 
     Returns -1, or the position of a bad index.
     """
@@ -229,12 +229,12 @@ cdef long long _resample_row(
 
 
 cdef long long _resample(const Resample *t) noexcept nogil:
-    """-1, or the position of an index that is out of range when its turn comes."""
+    """Returns -1, or the position of an index that is out of range when it is used."""
     cdef long long o, j, start, index, bad, x, done = 0
     cdef unsigned char *out
     cdef float weight
     for o in range(t.n[0]):
-        x = o * t.src.s[0]  # an offset: the source may have no elements, and so no address
+        x = o * t.src.s[0]  # an offset: an empty source has no address
         for j in range(t.n[1]):
             out = t.dst.p + o * t.dst.s[0] + j * t.dst.s[1]
             index = _index(t, j * t.taps)
@@ -281,10 +281,10 @@ def resample(
 ):
     """dst[o, j, i] = sum over t of weight[j, t] * src[o, index[j, t], i] in float32, in order of t.
 
-    dims: (outer, results, inner); index int32 and weight float32 are dense [results][taps]; an index below 0
-    contributes nothing. Integers are rounded to nearest even and saturated; one tap of weight 1 copies exactly.
-    Returns -1, or the position in ``index`` of the first one that is not below ``axis_size``; then nothing is written,
-    unless dst lies over the indices.
+    dims: (outer, results, inner). index (int32) and weight (float32) are dense [results][taps]. A negative index
+    contributes nothing. Integers are rounded to nearest even and saturated. One tap of weight 1 copies exactly. Returns
+    -1, or the position in ``index`` of the first entry that is not below ``axis_size``. In that case nothing is
+    written, unless dst overlaps the indices.
     """
     cdef Resample t
     cdef long long[3] m
@@ -302,7 +302,7 @@ def resample(
     with nogil:
         bad = _first_bad(&t)
         if bad < 0:
-            if t.n[2] < t.n[0]:  # the longer side makes the rows
+            if t.n[2] < t.n[0]:  # the longer side forms the rows
                 _swap(t.n)
                 _swap(t.dst.s)
                 _swap(t.src.s)

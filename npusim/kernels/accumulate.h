@@ -1,4 +1,5 @@
-/* Folding rows into accumulators of 8 bytes, which lie `stride` bytes apart; 0: all into one, in order. */
+/* Fold rows into 8-byte accumulators that are `stride` bytes apart. Stride 0 folds all elements into one accumulator,
+ * in order. */
 #ifndef NPUSIM_ACCUMULATE_H
 #define NPUSIM_ACCUMULATE_H
 
@@ -70,7 +71,7 @@ static void npu_reduce_i64(int fn, npu_byte *acc, npu_int stride, const npu_int 
     }
 }
 
-/* The neutral element. */
+/* Set accumulators to the neutral element of the function. */
 static void npu_reduce_start(int fn, int floating, npu_byte *acc, npu_int stride, npu_int n)
 {
     const double f = fn == NPU_MAX ? -INFINITY : fn == NPU_MIN ? INFINITY : fn == NPU_PROD || fn == NPU_ALL;

@@ -1,5 +1,5 @@
-/* What every kernel header shares: integer names, element type codes, bit casts, and how a loop says that it has no
- * dependence between iterations. */
+/* Common definitions of the kernel headers: integer types, element type codes, bit casts, and a pragma for loops
+ * without dependences between iterations. */
 #ifndef NPUSIM_BASE_H
 #define NPUSIM_BASE_H
 
@@ -17,10 +17,10 @@ enum {
     NPU_FLOAT16, NPU_BFLOAT16, NPU_FLOAT32, NPU_FLOAT64, NPU_DTYPES
 };
 
-/* Elements handled per step through a scratch buffer on the stack. */
+/* Elements per step through a scratch buffer on the stack. */
 enum { NPU_BLOCK = 512 };
 
-/* Operands are either the same view or do not overlap, so iterations are independent even where pointers are equal. */
+/* Operands are either the same view or do not overlap, so iterations are independent even if pointers are equal. */
 #if defined(__clang__)
 #define NPU_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)

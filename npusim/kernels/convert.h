@@ -1,7 +1,7 @@
-/* Rows of any element type to and from rows of float, double or int64.
+/* Conversion between rows of any element type and rows of float, double or int64.
  *
- * Floats widen exactly and are rounded to nearest even on the way back; integers wrap on the way back; bool is 0 or 1.
- * Rows in memory have a stride in bytes and no alignment. */
+ * Floats widen exactly. On the way back they are rounded to nearest even, and integers wrap. A bool is 0 or 1. Rows in
+ * memory have a stride in bytes and no alignment. */
 #ifndef NPUSIM_CONVERT_H
 #define NPUSIM_CONVERT_H
 
@@ -17,7 +17,7 @@ static inline float npu_half_to_float(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
     uint32_t special = 0x7f800000u | (magnitude << 13);
-    /* The exponent of a half is 112 less than that of a float; the product is exact, for subnormals too. */
+    /* The exponent of a half is 112 less than that of a float. The product is exact, also for subnormals. */
     uint32_t scaled = npu_bits(npu_float(magnitude << 13) * 0x1p112f);
     return npu_float(sign | (magnitude >= 0x7c00 ? special : scaled));
 }
@@ -25,7 +25,7 @@ static inline float npu_half_to_float(uint16_t half)
 static inline uint16_t npu_float_to_half(float value)
 {
     uint32_t bits = npu_bits(value), sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
-    /* Adding 0.5 leaves the subnormal half in the low bits of the sum, rounded by the addition itself. */
+    /* Adding 0.5 leaves the subnormal half in the low bits of the sum. The addition itself does the rounding. */
     uint32_t small = npu_bits(npu_float(magnitude) + 0.5f) - 0x3f000000;
     uint32_t normal = (magnitude - 0x38000000 + 0xfff + ((magnitude >> 13) & 1)) >> 13;
     uint32_t nan = 0x7e00 | ((magnitude >> 13) & 0x3ff);
@@ -113,7 +113,7 @@ NPU_STORER(npu_store_16_i64, npu_int, uint16_t, x)
 NPU_STORER(npu_store_32_i64, npu_int, uint32_t, x)
 NPU_STORER(npu_store_64_i64, npu_int, uint64_t, x)
 
-/* Tables by element type; NULL where the device does not compute with the type or it is of another class. */
+/* Tables indexed by element type. NULL: the type is not supported, or it belongs to another class (float, integer). */
 NPU_UNUSED static const npu_load_f32 npu_loads_f32[NPU_DTYPES] = {
     npu_load_bool_f32, npu_load_i8_f32, npu_load_u8_f32, npu_load_i16_f32, npu_load_u16_f32, npu_load_i32_f32, NULL,
     npu_load_i64_f32, NULL, npu_load_f16_f32, npu_load_bf16_f32, npu_load_f32_f32, NULL};
@@ -130,7 +130,7 @@ NPU_UNUSED static const npu_store_i64 npu_stores_i64[NPU_DTYPES] = {
     npu_store_bool_i64, npu_store_8_i64, npu_store_8_i64, npu_store_16_i64, npu_store_16_i64, npu_store_32_i64, NULL,
     npu_store_64_i64, NULL, NULL, NULL, NULL, NULL};
 
-/* The range of an integer type. */
+/* Limits of an integer type. */
 static inline npu_int npu_lowest(int dtype)
 {
     switch (dtype) {
@@ -155,7 +155,7 @@ static inline npu_int npu_highest(int dtype)
     }
 }
 
-/* Towards zero, NaN to 0, saturated to [low, high]. */
+/* Round towards zero and saturate to [low, high]. NaN gives 0, or `low` if that is positive. */
 static inline npu_int npu_truncate(double value, npu_int low, npu_int high)
 {
     npu_int whole;

@@ -1,4 +1,5 @@
-/* Rows of accumulators: channel-wise products into them (depthwise convolution), and the way out of them. */
+/* Operations on rows of accumulators: channel-wise products added to them (depthwise convolution), and their conversion
+ * to results. */
 #ifndef NPUSIM_DRAIN_H
 #define NPUSIM_DRAIN_H
 

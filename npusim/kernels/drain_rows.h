@@ -1,4 +1,4 @@
-/* The rows themselves; included by drain.h once per instruction set, with NPU_NAME giving each copy its names. */
+/* Row loops. drain.h includes this file once per instruction set, with NPU_NAME adding a suffix to each name. */
 
 #ifndef NPUSIM_DRAIN_ROWS_ONCE
 #define NPUSIM_DRAIN_ROWS_ONCE
@@ -35,7 +35,7 @@ static void NPU_NAME(npu_muladd_i32)(int32_t *sum, const int32_t *x, const int32
         sum[i] = (int32_t)((uint32_t)sum[i] + ((uint32_t)x[i] - (uint32_t)zero) * (uint32_t)w[i]);
 }
 
-/* Sums of 64 bits: of pixels within 16 bits, whose difference from their zero point fits 18. */
+/* 64-bit sums, for pixels of up to 16 bits. The difference between a pixel and its zero point has at most 18 bits. */
 static void NPU_NAME(npu_muladd_i64)(npu_int *sum, const int32_t *x, const int32_t *w, int32_t zero, npu_int n)
 {
     npu_int i;
@@ -82,7 +82,7 @@ static void NPU_NAME(npu_value_i32)(float *v, const npu_byte *acc, const npu_byt
     }
 }
 
-/* The bias of a sum of 64 bits has 32. */
+/* The bias of a 64-bit sum has 32 bits. */
 static void NPU_NAME(npu_value_i64)(float *v, const npu_byte *acc, const npu_byte *bias, npu_int n)
 {
     npu_int i, a;
@@ -139,13 +139,13 @@ static void NPU_NAME(npu_clamp_row)(float *v, float low, float high, npu_int n)
     npu_int i;
     NPU_INDEPENDENT for (i = 0; i < n; i++) {
         float x = v[i];
-        /* Both comparisons are false for NaN, which passes. */
+        /* Both comparisons are false for NaN, so NaN stays. */
         x = x < low ? low : x;
         v[i] = x > high ? high : x;
     }
 }
 
-/* clamp(rint(v) + zero, low, high), NaN as 0, for ranges and zeros within 16 bits. */
+/* clamp(rint(v) + zero, low, high) for ranges and zero points within 16 bits. NaN gives 0 before the zero point. */
 static void NPU_NAME(npu_round_row)(int32_t *y, const float *v, int32_t zero, int32_t low, int32_t high, npu_int n)
 {
     npu_int i;
@@ -153,7 +153,7 @@ static void NPU_NAME(npu_round_row)(int32_t *y, const float *v, int32_t zero, in
         float q = rintf(v[i]);
         int32_t r;
         q = q == q ? q : 0;
-        /* C leaves converting anything beyond int32 undefined; 2^29 has room for the zero point, too. */
+        /* Conversions beyond int32 are undefined in C. 2^29 leaves room for the zero point. */
         q = q < -0x1p29f ? -0x1p29f : q;
         q = q > 0x1p29f ? 0x1p29f : q;
         r = (int32_t)q + zero;

@@ -1,7 +1,8 @@
-/* Elementwise functions over contiguous rows of float or int64, by function code.
+/* Elementwise functions on contiguous rows of float or int64, indexed by function code.
  *
- * Float functions of one IEEE operation work in float; the others work in double and are rounded to float once: those
- * that networks live on by transcend.h, the rare ones by the C library, whose last bit of a double is far below. */
+ * Float functions that are one IEEE operation are computed in float. The others are computed in double and rounded to
+ * float once: common ones by transcend.h, rare ones by the C library, whose error in the last bit of a double rarely
+ * affects the float. */
 #ifndef NPUSIM_FUNCTIONS_H
 #define NPUSIM_FUNCTIONS_H
 

@@ -1,4 +1,4 @@
-/* The rows themselves; included by functions.h once per instruction set, with NPU_NAME giving each copy its names. */
+/* Row loops. functions.h includes this file once per instruction set, with NPU_NAME adding a suffix to each name. */
 
 #define NPU_UNARY(NAME, T, SETUP, EXPRESSION)                                             \
     static void NPU_NAME(NAME)(T *y, const T *x_, npu_int n, const double *p NPU_UNUSED)  \
@@ -13,7 +13,7 @@
 #define NPU_F(NAME, EXPRESSION) NPU_UNARY(NAME, float, (void)0, EXPRESSION)
 #define NPU_F1(NAME, EXPRESSION) NPU_UNARY(NAME, float, const float p0 = (float)p[0], EXPRESSION)
 #define NPU_F2(NAME, EXPRESSION) NPU_UNARY(NAME, float, const float p0 = (float)p[0]; const float p1 = (float)p[1], EXPRESSION)
-/* In double, from the float d. */
+/* Computed in double, from the float d. */
 #define NPU_D(NAME, EXPRESSION)                                                           \
     static void NPU_NAME(NAME)(float *y, const float *x, npu_int n, const double *p)      \
     {                                                                                     \
@@ -166,8 +166,8 @@ static const npu_binary_i64 NPU_NAME(npu_binaries_i64)[NPU_BINARIES] = {
     NPU_NAME(i_and), NPU_NAME(i_or), NPU_NAME(i_xor), NPU_NAME(i_shl), NPU_NAME(i_shr), NPU_NAME(i_prelu),
     NPU_NAME(i_squared_difference)};
 
-/* y = clamp(rint(x / scale) + zero, low, high); NaN counts as 0. Where the range is within 16 bits the quotient is cut to
- * 32 bits first, which the clamp cannot see for any zero point of such a type. */
+/* y = clamp(rint(x / scale) + zero, low, high); NaN counts as 0. If the range is within 16 bits, the quotient is first
+ * limited to 30 bits. This cannot change the result, because zero points of such types have at most 16 bits. */
 static void NPU_NAME(npu_requantize)(npu_int *y, const float *x, const float *scale, const npu_int *zero, npu_int n,
                                      npu_int low, npu_int high)
 {

@@ -1,33 +1,34 @@
 /* Products of a packed block of pixels and a panel of weights: c[m][o] += sum over k of a[m][k] * b[k][o].
  *
- * Everything is in units of 4 bytes. A unit of `a` is one float, one int32, two int16 or four bytes of consecutive k; the
- * unit of `b` beside it is the same k of one column; an accumulator is one float or int32. One tile kernel keeps up to
- * 14 x 32 accumulators in registers and runs over k with one multiply-add per unit, in order, so that the float chain
- * of an output is the same whatever the tile.
+ * All data is in units of 4 bytes. A unit of `a` holds one float, one int32, two int16 or four bytes of consecutive k.
+ * The matching unit of `b` holds the same k of one column. An accumulator is one float or int32. A tile kernel keeps up
+ * to 14 x 32 accumulators in registers and runs over k in order, with one multiply-add per unit. The order of summation
+ * of an output therefore does not depend on the tile.
  *
- * Integer kernels compute in the ring of integers modulo 2^32: an offset of the pixels is corrected exactly by `start`. */
+ * Integer kernels compute modulo 2^32, so `start` corrects an offset of the pixels exactly. */
 #ifndef NPUSIM_GEMM_H
 #define NPUSIM_GEMM_H
 
 #include "base.h"
 #include "convert.h"
 
-/* What a unit holds. */
+/* Contents of a unit. */
 enum { NPU_MODE_F32, NPU_MODE_I32, NPU_MODE_I16, NPU_MODE_U8, NPU_MODES };
 
 enum {
-    NPU_TILE_ROWS = 14,   /* most pixels of a tile */
-    NPU_CHUNK = 512,      /* most units of k per pass: a panel of 32 columns is 64 KiB */
-    NPU_ROW = 528,        /* units between packed pixels: an odd number of cache lines, so that pixels spread over sets */
+    NPU_TILE_ROWS = 14,   /* maximum pixels of a tile */
+    NPU_CHUNK = 512,      /* maximum units of k per pass: a panel of 32 columns is 64 KiB */
+    NPU_ROW = 528,        /* units between packed pixels: an odd number of cache lines spreads them over cache sets */
     NPU_BLOCK_ROWS = 112, /* pixels packed at once: 224 KiB */
     NPU_BLOCK_COLUMNS = 256
 };
 
-/* a: packed pixels, NPU_ROW units apart. b: `step` bytes per k. c: one pointer per pixel. start: added once, or NULL. */
+/* a: packed pixels, NPU_ROW units apart. b: `step` bytes per k. c: one pointer per pixel. start: added once; may be
+ * NULL. */
 typedef void (*npu_tile)(const npu_byte *a, const npu_byte *b, npu_int step, npu_int k, npu_byte *const *c,
                          const int32_t *start, int first);
 
-/* The kernels of an instruction set: lanes per vector, most rows, [mode][vectors - 1][rows]. */
+/* The kernels of an instruction set: lanes per vector, maximum rows, [mode][vectors - 1][rows]. */
 typedef struct {
     int lanes, rows;
     npu_tile tile[NPU_MODES][2][NPU_TILE_ROWS + 1];
@@ -38,8 +39,8 @@ typedef struct {
 #define NPU_ROWS_UP_TO_14(X, ...) NPU_ROWS_UP_TO_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__) \
     X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__) X(13, __VA_ARGS__) X(14, __VA_ARGS__)
 
-/* The body of a tile of ROWS pixels and VECTORS vectors; NPU_V, NPU_LOAD, NPU_STORE, NPU_SPLAT, NPU_ZERO and NPU_ADD are
- * those of the instruction set, MULADD(accumulator, a, b) that of the mode. */
+/* The body of a tile of ROWS pixels and VECTORS vectors. NPU_V, NPU_LOAD, NPU_STORE, NPU_SPLAT, NPU_ZERO and NPU_ADD
+ * come from the instruction set, MULADD(accumulator, a, b) from the mode. */
 #define NPU_DEFINE_TILE(ROWS, NAME, VECTORS, MULADD)                                                              \
     static void NAME##_##VECTORS##_##ROWS(const npu_byte *a, const npu_byte *b, npu_int step, npu_int k,          \
                                           npu_byte *const *c, const int32_t *start, int first)                    \
@@ -71,7 +72,7 @@ typedef struct {
 #define NPU_TABLE(UP_TO, NAME) \
     {{NULL, UP_TO(NPU_TILE_NAME, NAME, 1, )}, {NULL, UP_TO(NPU_TILE_NAME, NAME, 2, )}}
 
-/* The portable kernels: one pixel, 8 or 16 columns. */
+/* Portable kernels: one pixel, 8 or 16 columns. */
 static inline uint32_t npu_unit(const npu_byte *p)
 {
     uint32_t unit;

@@ -1,4 +1,4 @@
-/* The tile kernels for AVX2 with FMA, AVX-512, and AVX-512 with VNNI. */
+/* Tile kernels for AVX2 with FMA, AVX-512, and AVX-512 with VNNI. */
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)

@@ -1,5 +1,5 @@
-/* Mapped files that somebody may cut: where the file has ended, an access is a bus error and the end of the process.
- * Here it finds zeros instead, and the mapping remembers that it did. */
+/* Mapped files that another process may truncate. An access beyond the end of the file raises SIGBUS, which would end
+ * the process. The handler here maps zeros instead and marks the mapping as cut. */
 #ifndef NPU_MAPPED_H
 #define NPU_MAPPED_H
 
@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* One mapping. `end` is 0 while it is none: an entry is never freed, because a signal handler may be looking at it, but
- * used again. */
+/* One mapping. `end` is 0 while the entry is unused. Entries are reused but never freed, because a signal handler may
+ * be reading them. */
 typedef struct npu_mapped {
     _Atomic uintptr_t begin, end;
     _Atomic int cut;
@@ -26,7 +26,7 @@ static npu_mapped *npu_unused;
 static struct sigaction npu_previous;
 static int npu_watching;
 
-/* Private zeros take the place of a whole mapping: what is left of the file is of no use without the rest. */
+/* Replace the whole mapping with private zeros, because the rest of a truncated file is of no use. */
 static int npu_cover(uintptr_t address)
 {
     for (npu_mapped *each = atomic_load(&npu_all); each; each = each->next) {
@@ -34,10 +34,10 @@ static int npu_cover(uintptr_t address)
         do {
             begin = atomic_load(&each->begin);
             end = atomic_load(&each->end);
-        } while (begin != atomic_load(&each->begin)); /* used again meanwhile */
+        } while (begin != atomic_load(&each->begin)); /* the entry was reused meanwhile */
         if (address < begin || address >= end)
             continue;
-        atomic_store(&each->cut, 1); /* before anybody can read a zero */
+        atomic_store(&each->cut, 1); /* before any thread can read a zero */
         const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
         return mmap((void *)begin, end - begin, each->protection, flags, -1, 0) != MAP_FAILED;
     }
@@ -47,7 +47,7 @@ static int npu_cover(uintptr_t address)
 static void npu_on_bus_error(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    int covered = info->si_code > 0 && npu_cover((uintptr_t)info->si_addr); /* else it was sent by somebody */
+    int covered = info->si_code > 0 && npu_cover((uintptr_t)info->si_addr); /* otherwise a process sent the signal */
     errno = saved;
     if (covered)
         return;
@@ -55,7 +55,7 @@ static void npu_on_bus_error(int number, siginfo_t *info, void *context)
         npu_previous.sa_sigaction(number, info, context);
     } else if (npu_previous.sa_handler == SIG_DFL || (npu_previous.sa_handler == SIG_IGN && info->si_code > 0)) {
         signal(number, SIG_DFL);
-        raise(number); /* comes when this handler has returned */
+        raise(number); /* delivered when this handler returns */
     } else if (npu_previous.sa_handler != SIG_IGN) {
         npu_previous.sa_handler(number);
     }
@@ -73,7 +73,7 @@ static int npu_watch(void)
     return 0;
 }
 
-/* An entry for a mapping that may be cut, NULL without memory. Not for two threads at once. */
+/* Register a mapping that may be truncated. NULL if there is no memory. Not thread-safe. */
 static npu_mapped *npu_guard(void *data, size_t length, int protection)
 {
     npu_mapped *entry = npu_unused;
@@ -96,7 +96,7 @@ static npu_mapped *npu_guard(void *data, size_t length, int protection)
     return entry;
 }
 
-/* The mapping will be gone. Not for two threads at once. */
+/* Unregister a mapping before it is unmapped. Not thread-safe. */
 static void npu_release(npu_mapped *entry)
 {
     atomic_store(&entry->end, 0);

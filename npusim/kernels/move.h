@@ -1,10 +1,10 @@
-/* Rows and planes of items that are moved, not computed with: only their size matters. */
+/* Move rows and planes of items. Only the size of an item matters. */
 #ifndef NPUSIM_MOVE_H
 #define NPUSIM_MOVE_H
 
 #include "base.h"
 
-/* Run STATEMENT with T as the unsigned integer of `size` bytes. */
+/* Run STATEMENT with T as the unsigned integer type of `size` bytes. */
 #define NPU_BY_SIZE(size, STATEMENT)                   \
     switch (size) {                                    \
     case 1: { typedef uint8_t T; STATEMENT; break; }   \
@@ -23,7 +23,8 @@ static void npu_copy_row(npu_byte *d, npu_int ds, const npu_byte *a, npu_int as,
     NPU_BY_SIZE(size, for (i = 0; i < n; i++) memcpy(d + i * ds, a + i * as, sizeof(T)))
 }
 
-/* A plane whose columns are far apart in the source: in blocks, so that a line fetched is used up before it is lost. */
+/* Copy a plane whose columns are far apart in the source. Works in blocks, so that each fetched cache line is used
+ * fully before it is evicted. */
 static void npu_copy_plane(npu_byte *d, npu_int dr, npu_int dc, const npu_byte *a, npu_int ar, npu_int ac, npu_int rows,
                            npu_int columns, int size)
 {

@@ -1,11 +1,12 @@
-/* Pixels and weights brought into the units that gemm.h multiplies. */
+/* Packing of pixels and weights into the units that gemm.h multiplies. */
 #ifndef NPUSIM_PACK_H
 #define NPUSIM_PACK_H
 
 #include "gemm.h"
 
-/* Scratch for one kernel call: `size` bytes on a cache line's boundary, or NULL. Freed by npu_scratch_free(), which takes
- * NULL, too. Not kept from call to call: what a thread keeps is lost when the thread ends, and malloc keeps the pages. */
+/* Scratch memory for one kernel call: `size` bytes, aligned to a cache line, or NULL. npu_scratch_free() frees it and
+ * accepts NULL. It is not kept between calls: memory kept by a thread would leak when the thread ends, and malloc keeps
+ * the pages. */
 static npu_byte *npu_scratch(size_t size)
 {
     npu_byte *made = malloc(size + 64), *aligned;
@@ -22,7 +23,7 @@ static void npu_scratch_free(npu_byte *scratch)
         free(scratch - scratch[-1]);
 }
 
-/* Channels of one pixel. */
+/* Pack the channels of one pixel. */
 typedef void (*npu_pack_pixels)(npu_byte *out, const npu_byte *x, npu_int n);
 
 static void npu_pixels_32(npu_byte *out, const npu_byte *x, npu_int n) { memcpy(out, x, (size_t)n * 4); }
@@ -73,8 +74,8 @@ static npu_pack_pixels npu_pixels_of(int mode, int dtype)
     return dtype == NPU_FLOAT16 ? npu_pixels_f16 : dtype == NPU_BFLOAT16 ? npu_pixels_bf16 : npu_pixels_32;
 }
 
-/* `columns` of k rows of weights, `stride` bytes apart, less `zero`, into units of `width` columns; what is missing is 0.
- * Only bytes have a zero point; the difference must fit where they go. */
+/* Pack `columns` columns of k rows of weights, `stride` bytes apart, minus `zero`, into units of `width` columns.
+ * Missing columns and rows are 0. Only bytes have a zero point, and the difference must fit the packed type. */
 typedef void (*npu_pack_panel)(npu_byte *out, const npu_byte *w, npu_int stride, npu_int k, npu_int columns, npu_int width,
                                int zero);
 
@@ -139,7 +140,7 @@ NPU_PAIR_PANEL(npu_panel_i16_u8, uint8_t)
 NPU_PAIR_PANEL(npu_panel_i16_i16, int16_t)
 
 #if NPU_X86
-/* Four rows of 16 bytes, column by column. */
+/* Pack four rows of 16 bytes column by column. */
 static inline void npu_quads_16(npu_byte *out, const npu_byte *w, npu_int stride, int zero)
 {
     const __m128i less = _mm_set1_epi8((char)zero);
@@ -184,7 +185,7 @@ static npu_pack_panel npu_panel_of(int mode, int dtype)
     return dtype == NPU_FLOAT16 ? npu_panel_f16 : dtype == NPU_BFLOAT16 ? npu_panel_bf16 : npu_panel_32;
 }
 
-/* A unit of pixels that are all 1, by mode; a row of them times a panel is the sum of each column. */
+/* A unit of pixels that are all 1, by mode. The product of a row of them and a panel is the sum of each column. */
 static uint32_t npu_ones(int mode) { return mode == NPU_MODE_U8 ? 0x01010101u : mode == NPU_MODE_I16 ? 0x00010001u : 1u; }
 
 /* sums[j] = -offset * sums[j], modulo 2^32. */
@@ -195,7 +196,7 @@ static void npu_offset(int32_t *sums, npu_int n, uint32_t offset)
         sums[i] = (int32_t)(0 - offset * (uint32_t)sums[i]);
 }
 
-/* Subtract `zero` times the sum of a - offset from the sums of one pixel, whose k bytes are at `a`; modulo 2^32. */
+/* Subtract `zero` times the sum of (a - offset) from the sums of one pixel, whose k bytes are at `a`. Modulo 2^32. */
 static void npu_less_zero(npu_byte *sums, npu_int n, const npu_byte *a, npu_int k, uint32_t offset, uint32_t zero)
 {
     uint32_t total = 0, share;

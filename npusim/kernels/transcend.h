@@ -1,6 +1,6 @@
-/* exp, tanh, erf and their relatives in double, without branches and without a library, so that a loop over them runs in
- * vector registers and gives the same bits on every machine. Relative errors are below 1e-11, so that the result rounded
- * to float is the nearest one but for about one argument in ten thousand, where it is the neighbour. */
+/* exp, tanh, erf and related functions in double. They have no branches and call no library, so loops over them are
+ * vectorised and give the same bits on every machine. Relative errors are below 1e-11. Rounded to float, the result is
+ * the nearest float except for about one argument in ten thousand, where it is the neighbour. */
 #ifndef NPUSIM_TRANSCEND_H
 #define NPUSIM_TRANSCEND_H
 
@@ -8,7 +8,7 @@
 
 static inline double npu_choose(int yes, double a, double b) { return yes ? a : b; }
 
-/* e^x for results between 1e-307 and 1e307, beyond which the ends are kept: 0 and infinity once rounded to float. */
+/* e^x for results between 1e-307 and 1e307. Beyond, the limits are returned, which become 0 and infinity as floats. */
 static inline double npu_exp(double x)
 {
     const double shifter = 0x1.8p52;
@@ -23,7 +23,7 @@ static inline double npu_exp(double x)
     rest = (x - whole * 0x1.62e42fee00000p-1) - whole * 0x1.a39ef35793c76p-33;
     bits = (int64_t)(((uint64_t)bits + 1023) << 52);
     memcpy(&power, &bits, sizeof power);
-    /* The series of e^rest for |rest| <= ln(2) / 2. */
+    /* Taylor series of e^rest for |rest| <= ln(2) / 2. */
     double sum = 0x1.ae64567f544e4p-26;
     sum = sum * rest + 0x1.27e4fb7789f5cp-22;
     sum = sum * rest + 0x1.71de3a556c734p-19;
@@ -39,7 +39,7 @@ static inline double npu_exp(double x)
     return sum * power;
 }
 
-/* e^x - 1; near 0 by its series, where the subtraction would lose digits. */
+/* e^x - 1. Near 0 by its series, because the subtraction would lose digits. */
 static inline double npu_expm1(double x)
 {
     const double small = x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5))));
@@ -59,8 +59,8 @@ static inline double npu_sigmoid(double x)
     return npu_choose(x >= 0, 1, e) / (1 + e);
 }
 
-/* 1 - erf(z): e^(-z^2) times a polynomial in 2 / (2 + z), fitted by interpolation in Chebyshev points over 0 <= z <= 10.5;
- * what is beyond rounds to 0. */
+/* 1 - erf(z): e^(-z^2) times a polynomial in 2 / (2 + z), interpolated at Chebyshev points over 0 <= z <= 10.5. Results
+ * beyond that round to 0. */
 static inline double npu_erfc(double x)
 {
     const double z = fabs(x), inside = z > 10.5 ? 10.5 : z;
@@ -86,7 +86,7 @@ static inline double npu_erfc(double x)
     return npu_choose(x < 0, 2 - sum, sum);
 }
 
-/* erf: near 0 x times a polynomial in x^2, fitted likewise over 0 <= x <= 1. */
+/* erf. Near 0: x times a polynomial in x^2, interpolated at Chebyshev points over 0 <= x <= 1. */
 static inline double npu_erf(double x)
 {
     const double s = x * x, u = (s > 1 ? 1 : s) * 2 - 1;

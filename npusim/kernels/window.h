@@ -1,4 +1,4 @@
-/* Rows of channels folded tap by tap into a row of sums: pooling and resampling. */
+/* Pooling and resampling: rows of channels are combined tap by tap into a row of sums. */
 #ifndef NPUSIM_WINDOW_H
 #define NPUSIM_WINDOW_H
 

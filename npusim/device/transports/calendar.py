@@ -16,8 +16,9 @@ _MESSAGE = struct.Struct("<IIQ")  # operation, sequence number, nanoseconds
 
 
 class Calendar:
-    """The kernel's clock. ``now_ps()``: the processor's time, which the kernel's never passes. ``await_message()``:
-    returns when the kernel has sent a message here. Raises PeerGoneError if the kernel has closed the connection."""
+    """The kernel's clock. ``now_ps()``: the processor's time, which the time of the kernel never exceeds.
+    ``await_message()``: returns when the kernel has sent a message here. Raises PeerGoneError if the kernel has closed
+    the connection."""
 
     def __init__(self, wire: Wire, now_ps: Callable[[], int], await_message: Callable[[], None]) -> None:
         self.wire = wire

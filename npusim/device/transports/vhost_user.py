@@ -15,10 +15,10 @@ from npusim.device.transports.wire import MOST_FDS, PeerError, Wire, close_all
 
 _HEADER = struct.Struct("<III")  # request, flags, bytes of payload
 _VERSION, _REPLY, _NEED_REPLY = 1, 1 << 2, 1 << 3
-_FEATURES = 1 << 30 | 1 << 32  # the protocol has features of its own; virtio 1
-_PROTOCOL_FEATURES = 1 << 3 | 1 << 5 | 1 << 14  # answers to everything; a wire back; kicks and calls in band
+_FEATURES = 1 << 30 | 1 << 32  # the protocol has its own features; virtio 1
+_PROTOCOL_FEATURES = 1 << 3 | 1 << 5 | 1 << 14  # answers to all requests; a back channel; kicks and calls in band
 _PAYLOAD_BYTES = 4096
-_CALL = 4  # on the wire back: there is something in a queue
+_CALL = 4  # on the back channel: a queue has entries
 
 
 class VhostUser:

@@ -49,7 +49,7 @@ class Queue:
         self._given = 0
 
     def set_size(self, size: int) -> None:
-        """Raises PeerError for an invalid size."""
+        """Set the number of descriptors. Raises PeerError for an invalid size."""
         if size not in QUEUE_SIZES:
             raise PeerError(f"the size of a virtqueue must be a power of two up to {QUEUE_SIZES[-1]}, got {size}")
         self.size = size

@@ -1,4 +1,4 @@
-"""Bytes and descriptors over a Unix socket, from a peer that may die, lie or stall."""
+"""Bytes and descriptors over a Unix socket, from a peer that may die, send wrong data or stall."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 
 MOST_FDS = 8
-"""Descriptors that one message may bring."""
+"""Maximum descriptors of one message."""
 PATIENCE_S = 10.0
-"""A message that has begun must be complete within this time of the host's, and one of ours be taken."""
+"""A message that has begun must be complete within this host time, and the peer must read one of ours within it."""
 
-# As plain numbers: an operator of Python's enumerations takes as long as a system call, and here each message pays it.
-_FLAGS = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))  # a program that the host starts meanwhile gets none of them
+# Plain integers, because operators of Python enumerations take as long as a system call, once per message.
+_FLAGS = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))  # programs started meanwhile do not inherit descriptors
 _TRUNCATED = int(socket.MSG_CTRUNC)
 _GLANCE = int(socket.MSG_PEEK)
 _ROOM = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
@@ -27,13 +27,14 @@ class PeerGoneError(Exception):
 
 
 class PeerError(Exception):
-    """The peer has broken the protocol so that nothing it says can be believed any more; the argument says how."""
+    """The peer has violated the protocol, so its messages cannot be trusted any more. The argument describes the
+    violation."""
 
 
 class Wire:
-    """One connection. Descriptors that came belong to this until they are taken; :meth:`close` closes the others.
+    """One connection. It owns received descriptors until they are taken; :meth:`close` closes the others.
 
-    ``patience_s``: see PATIENCE_S; between two messages a peer may be silent for as long as it likes.
+    ``patience_s``: see PATIENCE_S. Between two messages a peer may be silent for any time.
     """
 
     def __init__(self, peer: socket.socket, patience_s: float = PATIENCE_S) -> None:
@@ -41,7 +42,7 @@ class Wire:
         self._fds: list[int] = []
         self._patience_s = patience_s
         peer.setblocking(True)
-        # The kernel's own limits: Python's would be a further system call for each message.
+        # Timeouts of the kernel: those of Python would add a system call per message.
         limit = struct.pack("ll", int(patience_s), int(patience_s % 1 * 1e6))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -52,13 +53,13 @@ class Wire:
     def receive(self, size: int, *, begun: bool = False) -> bytearray:
         """The next ``size`` bytes. ``begun``: they belong to a message of which a part has been received.
 
-        Raises PeerGoneError, and PeerError for a peer that stops inside a message.
+        Raises PeerGoneError if the peer has closed, and PeerError if it stops inside a message.
         """
         data = bytearray(size)
         rest = memoryview(data)
         end = 0.0
         while rest:
-            if len(rest) < size:  # it comes in pieces, of which there may be many
+            if len(rest) < size:  # it arrives in pieces, of which there may be many
                 end = end or time.monotonic() + self._patience_s
                 if time.monotonic() > end:
                     raise PeerError(f"a message takes more than {self._patience_s:g} s")
@@ -86,7 +87,7 @@ class Wire:
         or the peer is gone. Waits only for the first byte."""
         try:
             data, _, flags, _ = self._peer.recvmsg(size, 0, _GLANCE)
-        except OSError:  # whoever receives finds it, too
+        except OSError:  # the next receive reports it
             return b""
         return b"" if flags & _TRUNCATED else data
 
@@ -112,7 +113,7 @@ class Wire:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
             sent = self._peer.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
-            while sent < len(data):  # of a large one: the rest has to wait until the peer has read
+            while sent < len(data):  # the rest of a large message waits until the peer has read
                 sent += self._peer.send(memoryview(data)[sent:], socket.MSG_NOSIGNAL)
         except BlockingIOError:
             raise PeerError(f"the peer has not read for {self._patience_s:g} s") from None
@@ -132,6 +133,7 @@ class Wire:
 
 
 def close_all(fds: Sequence[int]) -> None:
+    """Close descriptors and ignore errors."""
     for fd in fds:
         with contextlib.suppress(OSError):
             os.close(fd)

@@ -1,1 +1,1 @@
-"""Requests that arrive over time: for several models in the rings of a device, or for a decoder."""
+"""Load tests: requests that arrive over time, for several models on the rings of a device or for a decoder."""

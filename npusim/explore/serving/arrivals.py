@@ -1,4 +1,4 @@
-"""When requests come, in whole picoseconds: at random from a seed, at intervals, or as a file says."""
+"""Arrival times of requests in whole picoseconds: random from a seed, at intervals, or from a file."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from npusim.untrusted import FileKind
 
 ARRIVALS = FileKind("arrivals of a load test (CSV)", 1 << 24)
 _DIGITS = 30
-"""Of a number: more than any time has."""
+"""Limit of the digits of a number."""
 MOST = 1_000_000
-"""Requests of one source: more would not end today."""
+"""Limit of the requests of one source."""
 
 
 def generator(seed: int, name: str) -> random.Random:
-    """A source of numbers of its own for each name, the same in every version of Python."""
-    return random.Random(f"{seed}/{name}")  # text is hashed, numbers are not
+    """An independent random number generator per name, the same in every version of Python."""
+    return random.Random(f"{seed}/{name}")  # texts are hashed by SHA-512, other seeds are not
 
 
 def times(source: RequestSource, until_ps: int, seed: int, name: str, folder: Path) -> list[int]:
-    """The times from 0 up to ``until_ps`` at which requests of a source come. Raises UsageError."""
+    """The arrival times of the requests of a source, from 0 to before ``until_ps``. Raises UsageError."""
     if source.trace:
         return [time for time, _ in rows(folder / source.trace, ()) if time < until_ps]
     numbers = generator(seed, name)
@@ -33,7 +33,7 @@ def times(source: RequestSource, until_ps: int, seed: int, name: str, folder: Pa
     at = 0
     while True:
         if source.rate is not None:
-            # The inverse of the distribution of gaps: 1 - x is never 0.
+            # The inverse of the distribution of gaps. 1 - x is never 0.
             gap = -math.log(1 - numbers.random()) * PS_PER_S * source.rate.denominator / source.rate.numerator
             at += round(gap)
         if at >= until_ps:
@@ -45,7 +45,7 @@ def times(source: RequestSource, until_ps: int, seed: int, name: str, folder: Pa
 
 
 def prompts(source: DecoderSource, until_ps: int, seed: int, folder: Path) -> list[tuple[int, int, int]]:
-    """(time, tokens of the prompt, tokens that are wanted) of each request to a decoder."""
+    """(time, tokens of the prompt, tokens to generate) of each request to a decoder."""
     if source.trace:
         told = rows(folder / source.trace, ("prompt", "output"))
         return [(time, more[0], more[1]) for time, more in told if time < until_ps]
@@ -63,7 +63,8 @@ def _count(text: str | None, where: str) -> int:
 
 
 def rows(path: Path, columns: tuple[str, ...]) -> list[tuple[int, list[int]]]:
-    """The rows of a CSV file with a header: its column ``time``, in ps or with a unit, and ``columns`` of numbers."""
+    """The rows of a CSV file with a header: column ``time``, in ps or with a unit, and ``columns`` of integers. Raises
+    UsageError."""
     table = csv.DictReader(ARRIVALS.text(path).splitlines())
     try:
         return _rows(path, table, columns)

@@ -1,8 +1,8 @@
-"""A decoder that serves many requests: prompts one at a time, steps for all that run, who is done makes room.
+"""A decoder with continuous batching: one prompt at a time, decode steps for all running requests.
 
-Continuous batching: after each program the next one is chosen anew. A prompt goes first if the batch and the memory for
-keys and values have room for its request up to its last token; else all that run get a token. Programs are for the next
-larger batch, length and context; the batch is filled up, and the longest request decides the context.
+After each program the next one is chosen. A prompt has precedence if the batch and the KV cache have room for its
+request up to its last token. Otherwise all running requests get a token. Programs exist for certain batch sizes,
+lengths and contexts; the next larger one is used. The batch is padded, and the longest request determines the context.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from npusim.explore.serving.times import Timed, next_larger
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``lengths``, ``contexts``, ``batches``: what there are programs for; ``tokens``: room for keys and values."""
+    """``lengths``, ``contexts``, ``batches``: sizes of the compiled programs. ``tokens``: capacity of the KV cache."""
 
     lengths: Sequence[int]
     contexts: Sequence[int]
@@ -40,19 +40,19 @@ class _Request:
 
     @property
     def tokens(self) -> int:
-        """Of keys and values, at the end: the last token is nobody's past."""
+        """Entries of the KV cache at the end. The last token is not cached."""
         return self.prompt + self.output - 1
 
     @property
     def context(self) -> int:
-        """Of keys and values, now."""
+        """Current entries of the KV cache."""
         return self.prompt + self.made - 1
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderResult:
-    """``steps``: the programs that ran, with when each began; ``peak_tokens``: of keys and values, held or promised, at
-    most."""
+    """``steps``: the programs that ran, with their start times. ``peak_tokens``: the maximum of used and reserved
+    entries of the KV cache."""
 
     served: list[Served]
     steps: list[tuple[int, Timed]]
@@ -65,9 +65,9 @@ def decode(
     prefill: Callable[[int], Timed],
     step: Callable[[int, int], Timed],
 ) -> DecoderResult:
-    """Serve (time, prompt, output) requests. ``prefill(length)`` and ``step(batch, context)`` time programs.
+    """Serve (time, prompt, output) requests. ``prefill(length)`` and ``step(batch, context)`` return timed programs.
 
-    Raises UsageError for a request that no program or no memory is large enough for.
+    Raises UsageError for a request that exceeds all programs or the KV cache.
     """
     coming = deque(_Request(*ask) for ask in sorted(asks, key=lambda ask: ask[0]))
     for request in coming:

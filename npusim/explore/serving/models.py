@@ -1,4 +1,4 @@
-"""Requests for several models on one device: through its rings, job by job, or as events with the times of programs."""
+"""Requests for several models on one device: through its rings, or as events with the times of programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npusim.runtime.request import Request
 
 @dataclass(frozen=True, slots=True, order=True)
 class Ask:
-    """A request for a model, which comes at a time; of several at once, the one with the lower number first."""
+    """A request for a model at a time. Of simultaneous requests, the one with the lower number is first."""
 
     time_ps: int
     number: int
@@ -27,24 +27,24 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A model that may be asked for: its program's run, and the class of its jobs."""
+    """A model that can be requested: the run of its program, and the priority of its jobs."""
 
     timed: Timed
     priority: Priority
 
 
 def merged(times: Mapping[str, Sequence[int]]) -> list[Ask]:
-    """The requests of all models in the order in which they come; at the same time, in the order of the models."""
+    """The requests of all models in order of arrival; simultaneous ones in the order of the models."""
     names = list(times)
     pairs = sorted((time, place) for place, name in enumerate(names) for time in times[name])
     return [Ask(time, number, names[place]) for number, (time, place) in enumerate(pairs)]
 
 
 def on_rings(config: Config, asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
-    """Every request as a job: host, rings, preemption and transfers of programs are those of the device.
+    """Every request as a job. Host, rings, preemption and transfers of programs are those of the device.
 
-    The clock starts when every program has been on the device once. While the host is busy with one request it hears
-    of no other; what came meanwhile is submitted behind it, and its latency counts from when it came.
+    The clock starts after every program has been on the device once. While the host handles one request, it does not
+    receive others. Those that arrive meanwhile are submitted afterwards; their latency counts from their arrival.
     """
     dispatcher = Dispatcher(config, preemption=len({each.priority for each in asked.values()}) > 1)
     with closing(dispatcher):
@@ -81,13 +81,13 @@ def _served(job: Job, ask: Ask, timed: Timed, zero: int) -> Served:
     ended = job.arrived_ps - zero + result.total_ps
     assert job.began_ps is not None
     began, preemptions = job.began_ps - zero, result.timeline.preemptions
-    # A job that nothing came between is the run that its program was timed with.
+    # A job without preemption has the energy of the timed run of its program.
     energy = result.energy.total if preemptions else timed.energy_fj
     return Served(ask.name, ask.time_ps, began, ended, result.counters.duration_ps, energy, preemptions)
 
 
 def by_events(asked: Mapping[str, Asked], asks: Sequence[Ask]) -> list[Served]:
-    """The same as events: one server, which takes ``total_ps`` of its program for each; classes in order, and no
+    """The same as events: one server that takes ``total_ps`` of its program per request, in order of priority, without
     preemption."""
     waiting: list[tuple[int, Ask]] = []
     coming = list(reversed(asks))

@@ -1,4 +1,4 @@
-"""What a serving file says: who asks for what, how often, for how long."""
+"""The file of a load test: the models or the decoder, their request rates, and the duration."""
 
 # ruff: noqa: RUF009 - key() makes dataclass fields
 from __future__ import annotations
@@ -21,27 +21,27 @@ PRIORITIES = ("low", "medium", "high")
 TIME = Quantity(Dimension.TIME, 1, 10**18)
 RATE = Ratio(10**9, positive=True)
 WORDS = ("batch", "length", "context")
-"""What a dimension of a decoder's inputs may be besides a number."""
+"""The names that may replace numbers in the shapes of the inputs of a decoder."""
 
 Shapes = Mapping[str, tuple[int | str, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class RequestSource:
-    """When requests come: one of ``rate`` (a second, Poisson), ``every`` and ``trace`` (a CSV file)."""
+    """The arrivals of requests: one of ``rate`` (per second, Poisson), ``every`` and ``trace`` (a CSV file)."""
 
-    rate: Fraction | None = key(RATE, "requests a second, at random: a Poisson process", None)
-    every_ps: int | None = key(TIME, "from one request to the next", None)
-    trace: str = key(Text(), "a CSV file with a column time, beside this one", "")
+    rate: Fraction | None = key(RATE, "requests per second, a Poisson process", None)
+    every_ps: int | None = key(TIME, "interval between requests", None)
+    trace: str = key(Text(), "a CSV file with a column time; a path is relative to this file", "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class ArrivalLoad(RequestSource):
-    """A model that is asked for."""
+    """A model that receives requests."""
 
-    name: str = key(Text(), "what reports call it")
-    file: str = key(Text(), "the model, beside this file")
-    priority: str = key(Choice(PRIORITIES), "which ring of the device its jobs go to", "medium")
+    name: str = key(Text(), "name in reports")
+    file: str = key(Text(), "the model file; a path is relative to this file")
+    priority: str = key(Choice(PRIORITIES), "the ring of the device for its jobs", "medium")
     shapes: Shapes = dataclasses.field(default_factory=dict)
     bind: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -50,15 +50,15 @@ class ArrivalLoad(RequestSource):
 class DecoderSource(RequestSource):
     """A decoder: a model for whole prompts and one for a step.
 
-    ``lengths``, ``contexts``, ``batches``: what programs are compiled for; a request takes the next larger. ``prompt``,
-    ``output``: tokens of a request, least and most.
+    ``lengths``, ``contexts``, ``batches``: sizes for which programs are compiled; a request uses the next larger one.
+    ``prompt``, ``output``: minimum and maximum tokens of a request.
     """
 
-    prefill: str = key(Text(), "the model that takes a prompt, beside this file")
-    decode: str = key(Text(), "the model that takes a token of each request in the batch")
+    prefill: str = key(Text(), "the model for a prompt; a path is relative to this file")
+    decode: str = key(Text(), "the model for one token of each request in the batch")
     kv_cache: int = key(
         Quantity(Dimension.SIZE, 0, 1 << 48),
-        "room for keys and values; 0 = what the models' constants leave of DRAM",
+        "capacity of the KV cache; 0 = DRAM minus the constants of the models",
         0,
     )
     prefill_shapes: Shapes = dataclasses.field(default_factory=dict)
@@ -72,11 +72,11 @@ class DecoderSource(RequestSource):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """``until_ps``: requests come before that, and are all served."""
+    """``until_ps``: requests arrive before this time, and all of them are served."""
 
     device: str = key(Text(), "the device, a name or a file", "edge")
-    seed: int = key(Count(0, 1 << 62), "of all that is random", 0)
-    until_ps: int = key(TIME, "requests come from 0 to then")
+    seed: int = key(Count(0, 1 << 62), "seed of all random numbers", 0)
+    until_ps: int = key(TIME, "requests arrive from 0 to this time")
     method: str = key(
         Choice((RINGS, TIMES)), "rings: every job on the device; times: events, with the time of each program", RINGS
     )
@@ -86,13 +86,13 @@ class Scenario:
 
 
 _LISTS = {"lengths": 0, "contexts": 0, "batches": 0, "prompt": 2, "output": 2}
-"""Lists of whole numbers, and how many they have; 0: any, ascending."""
+"""Keys with lists of integers, and their length; 0: any length, ascending."""
 _OF_TRACES = ("prompt", "output")
-"""What a trace has columns of, for each request."""
+"""Columns of a trace, in addition to the time."""
 
 
 def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file. Raises ConfigError with every problem of it."""
+    """The scenario in a file. Raises ConfigError with all its problems."""
     plain = SCENARIO.toml(path)
     reading = Reading(str(path))
     models, decoder = plain.pop("model", []), plain.pop("decoder", None)
@@ -114,7 +114,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
-    """A source: its keys, and besides the shapes, lists and values that are no keys of a device."""
+    """A source: keys of a section class, and shapes, lists and values, which such classes do not support."""
     if not isinstance(plain, dict):
         reading.refuse(path, "must be a table")
         return None

@@ -1,4 +1,4 @@
-"""A scenario from its file to its figures."""
+"""Runs a scenario and computes its figures."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from npusim.runtime.provenance import of_device
 METHODS = {
     RINGS: "every request is a job in the rings of the simulated device, with preemption",
     "times": "events with the simulated time of each program: one job at a time, by priority, without preemption",
-    "decoder": "events with the simulated time of each program: prompts one by one, steps for all that run",
+    "decoder": "events with the simulated time of each program: one prompt at a time, steps for all running requests",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What came of a scenario.
+    """The result of a scenario.
 
-    ``elapsed_ps``: from 0 to the last end; ``busy_ps`` of it the device worked. ``energy_fj``: of all jobs, None where
-    a price is not known; nothing is counted for the time between them. ``cache_tokens``: of keys and values, at most,
-    and that there was room for. ``timed``: the programs; ``steps``: how many ran of each phase.
+    ``elapsed_ps``: from 0 to the end of the last request, of which the device is busy for ``busy_ps``. ``energy_fj``:
+    of all jobs, without idle time; None if a price is unknown. ``cache_tokens``: maximum use and capacity of the KV
+    cache. ``timed``: the programs. ``steps``: number of runs by phase.
     """
 
     device: Config
@@ -50,11 +50,12 @@ class Serving:
 
     @property
     def utilisation(self) -> float:
-        """The part of the time in which the device worked."""
+        """The fraction of time in which the device is busy."""
         return self.busy_ps / self.elapsed_ps if self.elapsed_ps else 0.0
 
     @property
     def tokens(self) -> int:
+        """Tokens generated for all requests."""
         return sum(each.tokens for each in self.classes)
 
     def to_json_dict(self) -> dict[str, Any]:
@@ -93,9 +94,9 @@ class Serving:
 
 
 def serve(scenario: Scenario, config: Config, seed: int | None = None) -> Serving:
-    """Serve what a scenario says, on a device. The same for the same seed, on every machine.
+    """Run a scenario on a device. The result depends only on the seed.
 
-    Raises UsageError, and what compiling and running the models raise.
+    Raises UsageError, and errors of compiling and running the models.
     """
     seed = scenario.seed if seed is None else seed
     with Session(config, cache_dir=False) as session:
@@ -155,7 +156,8 @@ def _decoder(scenario: Scenario, decoder: DecoderSource, config: Config, timer: 
 
 
 def token_bytes(step: Timed, decoder: DecoderSource) -> int:
-    """Bytes of keys and values for one token of one request: of the inputs whose shapes have a context."""
+    """Bytes of keys and values per token of one request: from the inputs whose shapes have a context. Raises
+    UsageError."""
     caches = {name for name, shape in decoder.decode_shapes.items() if "context" in shape}
     total = sum(binding.nbytes for binding in step.program.inputs if binding.name in caches)
     tokens = step.sizes["batch"] * step.sizes["context"]

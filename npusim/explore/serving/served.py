@@ -1,4 +1,4 @@
-"""What became of requests: waiting, latencies, queues; all from times in whole picoseconds."""
+"""Figures of served requests: waiting times, latencies, queues. All are derived from times in whole picoseconds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from npusim.units import PS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request. ``began_ps``: when somebody first worked for it; ``device_ps``, ``energy_fj``: what it had of the
-    device, with saving and restoring where others went before it; None is an energy that is not known.
+    """One request. ``began_ps``: start of its first work. ``device_ps``, ``energy_fj``: its device time and energy,
+    including context switches if it was preempted; None: unknown energy.
 
-    ``token_ps``: when each token of a decoder was there.
+    ``token_ps``: completion time of each token of a decoder.
     """
 
     name: str
@@ -29,20 +29,23 @@ class Served:
 
     @property
     def tokens(self) -> int:
+        """Number of generated tokens."""
         return len(self.token_ps)
 
     @property
     def latency_ps(self) -> int:
+        """Time from arrival to the end."""
         return self.ended_ps - self.arrived_ps
 
     @property
     def waited_ps(self) -> int:
+        """Time from arrival to the first work."""
         return self.began_ps - self.arrived_ps
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySpread:
-    """Of some times: the mean (rounded down), percentiles by nearest rank, the largest."""
+    """Statistics of times: the mean (rounded down), percentiles by nearest rank, the maximum."""
 
     mean: int
     p50: int
@@ -52,11 +55,11 @@ class LatencySpread:
 
     @classmethod
     def of(cls, values: Iterable[int]) -> LatencySpread | None:
-        """None where there are none."""
+        """The statistics; None without values."""
         known = sorted(values)
         if not known:
             return None
-        # The smallest that so many per cent of all are no larger than.
+        # Nearest rank: the smallest value that at least this percentage of all values does not exceed.
         p50, p90, p99 = (known[(len(known) * share + 99) // 100 - 1] for share in (50, 90, 99))
         return cls(sum(known) // len(known), p50, p90, p99, known[-1])
 
@@ -66,9 +69,9 @@ class LatencySpread:
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Requests of one sort. ``queued``: how many waited, on average over the time and at most.
+    """Requests of one name. ``queued``: average and maximum number of waiting requests.
 
-    ``first``: from arrival to the first token; ``each``: between successive tokens of a request, over all of them.
+    ``first``: time to first token. ``each``: time between successive tokens of a request, over all requests.
     """
 
     name: str
@@ -103,7 +106,7 @@ def _json(spread: LatencySpread | None) -> dict[str, int] | None:
 
 
 def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:
-    """The figures of the requests of one name, over ``elapsed_ps``."""
+    """The figures of the requests with one name, over ``elapsed_ps``."""
     first = [each.token_ps[0] - each.arrived_ps for each in served if each.tokens]
     gaps = [after - before for each in served for before, after in pairwise(each.token_ps)]
     return Class(
@@ -121,8 +124,8 @@ def classed(name: str, served: Sequence[Served], elapsed_ps: int) -> Class:
 
 
 def most_waiting(served: Iterable[Served]) -> int:
-    """How many had come and were not begun, at most; who is begun at once has not waited."""
-    # Whoever is begun leaves before the next one comes at the same moment.
+    """The maximum number of waiting requests. A request that begins on arrival does not wait."""
+    # At the same time, requests begin before others arrive.
     changes = sorted(
         change for each in served if each.waited_ps for change in ((each.arrived_ps, 1), (each.began_ps, -1))
     )

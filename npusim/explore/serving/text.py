@@ -1,4 +1,4 @@
-"""A serving's figures for a person."""
+"""The figures of a load test as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npusim.units import PS_PER_S
 
 
 def text(found: Serving) -> str:
-    """What was served how, totals, a row for each class, and what each program takes."""
+    """The method, totals, a row per class of requests, and the programs."""
     requests = sum(each.requests for each in found.classes)
     head = f"{counted(requests, 'request')} on {found.device.name} in {duration(found.elapsed_ps)}, seed {found.seed}"
     blocks = [[head, *facts(_facts(found))], _classes(found), _tokens(found), _programs(found)]
@@ -66,7 +66,7 @@ def _row(each: Class) -> tuple[str, ...]:
 
 
 def _times(spread: LatencySpread | None) -> list[str]:
-    """As the columns have them; '-' where there was nothing to time."""
+    """The cells of a row; '-' without values."""
     return [duration(getattr(spread, name)) if spread else "-" for name in ("mean", "p50", "p90", "p99", "most")]
 
 

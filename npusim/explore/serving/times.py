@@ -1,4 +1,4 @@
-"""What each distinct program takes: compiled and simulated once, for events to count with and for others to read."""
+"""Times of programs: each distinct program is compiled and simulated once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from npusim.runtime import Result, Session
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A program and one run of it, loaded before, without arithmetic.
+    """A program and one run of it, with the program loaded, without arithmetic.
 
-    ``total_ps``: from its submission to its end with the host's part, ``time_ps`` of it on the device. What is copied
-    between host and device for inputs and outputs is in neither.
+    ``total_ps``: from its submission to its end including the host, of which ``time_ps`` is on the device. Neither
+    includes copies of inputs and outputs between host and device.
     """
 
     model: str
@@ -30,24 +30,27 @@ class Timed:
 
     @property
     def time_ps(self) -> int:
+        """Device time in ps."""
         return self.result.time_ps
 
     @property
     def total_ps(self) -> int:
+        """Time in ps including the host."""
         return self.result.total_ps
 
     @property
     def energy_fj(self) -> int | None:
+        """Energy of the run in fJ; None if unknown."""
         return self.result.energy.total
 
     @property
     def constant_bytes(self) -> int:
-        """What its weights take of the DRAM."""
+        """Bytes of its weights in DRAM."""
         return self.program.region_bytes[CONSTANTS]
 
 
 class Timer:
-    """Times programs on one device, each once. ``timed``: all so far, in the order in which they were asked for."""
+    """Times programs on one device, each once. ``timed``: all programs so far, in order of the first request."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -55,26 +58,27 @@ class Timer:
 
     @property
     def timed(self) -> list[Timed]:
+        """All programs so far, in order of the first request."""
         return list(self._known.values())
 
     def time(
         self, model: str, phase: str, file: Path, shapes: Shapes, sizes: Mapping[str, int], bind: Mapping[str, Any]
     ) -> Timed:
-        """The program of a model for ``sizes``, which take the place of their words in the shapes."""
+        """The timed program of a model for ``sizes``, which replace names in the shapes."""
         key = (model, phase, *sorted(sizes.items()))
         if key not in self._known:
             filled = {
                 name: [sizes[dim] if isinstance(dim, str) else dim for dim in shape] for name, shape in shapes.items()
             }
             program = self._session.compile(file, filled, bind=bind, timing_only=True)
-            self._session.run(program, timing_only=True)  # it brings the program onto the device
+            self._session.run(program, timing_only=True)  # loads the program onto the device
             result = self._session.run(program, timing_only=True)
             self._known[key] = Timed(model, phase, dict(sizes), program, result)
         return self._known[key]
 
 
 def next_larger(sizes: Iterable[int], wanted: int, what: str) -> int:
-    """The smallest of the sizes that holds so many. Raises UsageError if none does."""
+    """The smallest of the sizes that is at least ``wanted``. Raises UsageError if there is none."""
     known = list(sizes)
     for size in known:
         if size >= wanted:
@@ -89,10 +93,10 @@ COLUMNS = (
 
 
 def table(timed: Iterable[Timed]) -> str:
-    """CSV for other simulators: a row for each operator of each program, and one, without operator, for the whole.
+    """CSV for other simulators: a row per operator of each program, and one without operator for the whole program.
 
-    The rows of a program, with that of what is for no operator, (none), add up to the whole in ``time_ps``, which is an
-    operator's part of the critical path, in MACs, bytes and energy; ``start_ps`` to ``end_ps`` is its life.
+    The operator rows of a program, including (none) for work without an operator, add up to the whole in ``time_ps``
+    (the share of the critical path), MACs, bytes and energy. ``start_ps`` to ``end_ps`` is the lifetime of an operator.
     """
     rows: list[dict[str, Any]] = []
     for each in timed:
@@ -117,7 +121,7 @@ def _operators(result: Result, traffic: int) -> list[dict[str, Any]]:
         op = stretch.op if stretch.op < len(result.program.ops) else -1
         on_path[op] = on_path.get(op, 0) + stretch.end_ps - stretch.start_ps
     ran = sorted({span.op for span in result.timeline.spans if "." in span.unit and span.op < len(result.program.ops)})
-    # Operators of one name are in the same order in both.
+    # Operators of the same name are in the same order in both.
     energies: dict[str, list[int | None]] = {}
     for layer in result.energy.layers:
         energies.setdefault(layer.name, []).append(layer.energy.total)

@@ -1,4 +1,4 @@
-"""What the model of a DRAM remembers, shared by its controller (_dram.pyx) and its shortcut (_leap.pyx)."""
+"""State of the DRAM model, shared by its controller (_dram.pyx) and its fast path for periodic streams (_leap.pyx)."""
 
 cdef extern from *:
     """
@@ -7,7 +7,7 @@ cdef extern from *:
     const long long FAR "NPU_FAR"
 
 cdef enum:
-    TABLE = 8192  # states that are remembered; a power of two
+    TABLE = 8192  # number of remembered states; a power of two
     COLUMN = 1
     ROW = 2
     NONE = 0
@@ -17,15 +17,15 @@ cdef enum:
 
 ctypedef unsigned long long u64
 
-cdef struct Params:  # filled by name; npusim/hw/dram/_memory.py says what each one is
+cdef struct Params:  # filled by name; see npusim/hw/dram/_memory.py
     long long channels, ranks, groups, banks
     # timings in clocks, by their JEDEC names; 0 for refi: no refresh
     long long cl, cwl, rcd_rd, rcd_wr, rp, ras, rc, rtp, wr, rrd_s, rrd_l, faw, ccd_s, ccd_l, wtr_s, wtr_l, rfc, refi
     long long burst, rtw, rtrs, act_slots, turn
-    # the controller
+    # controller
     long long bank_queue, read_queue, write_queue, write_high, write_low, write_idle, hit_cap
     long long dual, pseudo, stagger  # 0 or 1
-    # where in an address each field lies
+    # position of each field in an address
     long long co_shift, co_bits, ch_shift, ch_bits, ra_shift, ra_bits, bg_shift, bg_bits, ba_shift, ba_bits, ro_shift
 
 cdef struct Entry:
@@ -57,9 +57,9 @@ cdef struct Channel:
     Entry *reads
     Entry *writes
     Entry *active
-    Entry *queue  # bank_queue entries for each bank
+    Entry *queue  # bank_queue entries per bank
     int *queued
-    long long *look  # no entry of a bank's queue can do anything before that; FAR if it is empty
+    long long *look  # no entry of the queue of a bank can be issued before this clock; FAR if the queue is empty
     Flight *ring
     int n_reads, n_writes, n_active, n_queued, cursor, head, flying, pending
     long long draining, wake, bus, latest
@@ -68,7 +68,7 @@ cdef struct Machine:
     Params p
     Channel *channels
     long long now, n_banks, n_groups
-    int mask  # of a channel's ring of reads under way
+    int mask  # of the ring of outstanding reads of a channel
     long long hits, misses, conflicts, latency, refreshes, probes, probe_latency, reads, writes, skipped
     long long outstanding
     bint probing, over, mark
@@ -92,7 +92,7 @@ cdef inline long long smaller(long long a, long long b) noexcept nogil:
 
 
 cdef inline long long burst_address(const Stream *s, long long i, bint *write) noexcept nogil:
-    """The address of the i-th burst, in bursts; modes: 0 reads, 1 writes, 2 a read and a write in turn."""
+    """The address of the i-th burst, in bursts. Modes: 0 reads, 1 writes, 2 alternating reads and writes."""
     cdef long long k = i
     cdef long long at
     if s.list != NULL:
@@ -108,7 +108,7 @@ cdef inline long long burst_address(const Stream *s, long long i, bint *write) n
 
 
 cdef inline int place(const Params *p, long long address, Entry *e) noexcept nogil:
-    """Fill in where a burst lies; returns its channel."""
+    """Decode the address of a burst into its fields. Returns its channel."""
     cdef long long group, bank
     e.rank = <int>((address >> p.ra_shift) & ((1LL << p.ra_bits) - 1))
     group = (address >> p.bg_shift) & ((1LL << p.bg_bits) - 1)
@@ -121,7 +121,7 @@ cdef inline int place(const Params *p, long long address, Entry *e) noexcept nog
 
 
 cdef inline void land(Machine *m, Channel *c) noexcept nogil:
-    """Reads whose data have arrived."""
+    """Remove the reads whose data have arrived."""
     cdef Flight *flight
     while c.flying and c.ring[c.head].at + m.p.turn <= m.now:
         flight = &c.ring[c.head]

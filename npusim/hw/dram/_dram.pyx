@@ -1,7 +1,8 @@
-"""A DRAM controller and its banks, at the granularity of bursts and DRAM clocks; all integers, no state between calls.
+"""A DRAM controller and its banks, at the granularity of bursts and DRAM clocks. All values are integers; no state is
+kept between calls.
 
-Time is counted in clocks of the command bus. Where nothing can happen for some clocks they are skipped; where a stream
-has come back to a state that it was in before, whole periods are skipped. Neither changes any result.
+Time is counted in clocks of the command bus. Clocks in which nothing can happen are skipped. When a stream returns to
+an earlier state, whole periods are skipped. Neither changes any result.
 """
 
 from libc.stdlib cimport calloc, free
@@ -11,7 +12,7 @@ from npusim.hw.dram._leap cimport leap
 
 
 cdef inline long long ready(const Channel *c, const Entry *e, int *command) noexcept nogil:
-    """The command that an entry needs next and the first clock at which the device takes it."""
+    """The next command that an entry needs, and the first clock at which the device accepts it."""
     cdef const Bank *bank = &c.banks[e.bank]
     cdef const Group *group = &c.groups[e.group]
     cdef const Rank *rank = &c.ranks[e.rank]
@@ -34,19 +35,19 @@ cdef void open_row(Machine *m, Channel *c, const Entry *e) noexcept nogil:
     cdef Rank *rank = &c.ranks[e.rank]
     cdef long long now = m.now
     bank.row, bank.hits = e.row, 0
-    # Each level keeps the first clock at which it takes a command; ready() asks all of them for the latest.
+    # Each level keeps the first clock at which it accepts a command. ready() takes the latest of all levels.
     bank.rd, bank.wr = now + p.rcd_rd, now + p.rcd_wr
     bank.pre, bank.act = now + p.ras, now + p.rc
     group.act = larger(group.act, now + p.rrd_l)
     rank.act = larger(rank.act, now + p.rrd_s)
-    # A ring of four: the slot written here is looked at again by the fourth activation from now.
+    # A ring of four: the slot written here is read again by the fourth activation from now.
     rank.faw[rank.oldest] = now + p.faw
     rank.oldest = (rank.oldest + 1) & 3
     c.bus = now + p.act_slots
 
 
 cdef void move_data(Machine *m, Channel *c, const Entry *e) noexcept nogil:
-    """A read or a write; its data follow after the latency."""
+    """Issue a read or a write. Its data follow after the latency."""
     cdef const Params *p = &m.p
     cdef Bank *bank = &c.banks[e.bank]
     cdef Group *group = &c.groups[e.group]
@@ -76,7 +77,7 @@ cdef void move_data(Machine *m, Channel *c, const Entry *e) noexcept nogil:
     c.latest = larger(c.latest, done)
     group.rd, group.wr = larger(group.rd, same_read), larger(group.wr, same_write)
     rank.rd, rank.wr = larger(rank.rd, other_read), larger(rank.wr, other_write)
-    # Ranks share the data pins, and a clock passes while they change hands; pseudo channels have pins of their own.
+    # Ranks share the data pins, which idle for a clock when ownership changes. Pseudo channels have separate pins.
     if not p.pseudo:
         for r in range(<int>p.ranks):
             if r != e.rank:
@@ -110,7 +111,8 @@ cdef inline void drop(Entry *entries, int *count, int at) noexcept nogil:
 
 
 cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
-    """A step of the refreshes that are due: close a rank's banks, then refresh it; True if a command was issued."""
+    """One step of the refreshes that are due: close the banks of a rank, then refresh it. True if a command was
+    issued."""
     cdef const Params *p = &m.p
     cdef long long per_rank = p.groups * p.banks
     cdef long long close_at, start_at, b
@@ -155,7 +157,8 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
 
 
 cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wake) noexcept nogil:
-    """One command out of the banks' queues: from bank to bank in turn, in each the first entry whose turn it can be."""
+    """Issue one command from the bank queues: round-robin over banks, and in each bank the first entry that may be
+    issued."""
     cdef const Params *p = &m.p
     cdef int depth = <int>p.bank_queue
     cdef int n = <int>m.n_banks
@@ -211,7 +214,7 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
 cdef int oldest_ready(
     Machine *m, Channel *c, Entry *entries, int count, int slots, bint is_active, int *command, long long *wake,
 ) noexcept nogil:
-    """The first entry, in the order of arrival, whose command can be issued now; -1 if there is none."""
+    """The first entry in order of arrival whose command can be issued now, or -1."""
     cdef int i, cmd, best = -1
     cdef long long at
     for i in range(count):
@@ -231,7 +234,8 @@ cdef int oldest_ready(
 
 
 cdef void choose_mode(Machine *m, Channel *c) noexcept nogil:
-    """Writes gather until there are many of them or nothing is left to read; then they go until few are left."""
+    """Writes are collected until there are many of them or no reads are left. They are then drained until few are
+    left."""
     cdef const Params *p = &m.p
     cdef bint idle = c.n_reads == 0 and c.n_queued == 0
     if p.bank_queue:
@@ -246,7 +250,7 @@ cdef void choose_mode(Machine *m, Channel *c) noexcept nogil:
 
 
 cdef bint from_window(Machine *m, Channel *c, int slots, int *used, long long *wake) noexcept nogil:
-    """One command out of the whole window: entries whose row is being opened first, then the oldest that is ready."""
+    """Issue one command from the whole window: entries whose row is being opened first, then the oldest ready one."""
     cdef int at, command = NONE
     cdef Entry *entries = c.active
     cdef int *count = &c.n_active
@@ -278,7 +282,7 @@ cdef bint from_window(Machine *m, Channel *c, int slots, int *used, long long *w
 
 
 cdef bint hand_over(Machine *m, Channel *c) noexcept nogil:
-    """Move the first transaction whose bank has room from the front queues to the banks' queues."""
+    """Move the first transaction whose bank queue has room from the front queues to that queue."""
     cdef const Params *p = &m.p
     cdef int i, b
     cdef Entry *entries
@@ -300,7 +304,7 @@ cdef bint hand_over(Machine *m, Channel *c) noexcept nogil:
 
 
 cdef void tick(Machine *m, Channel *c) noexcept nogil:
-    """What a channel does in this clock, and when it has to be looked at next."""
+    """Process one clock of a channel, and compute the next clock at which it needs processing."""
     cdef const Params *p = &m.p
     cdef long long wake = FAR
     cdef bint acted = False
@@ -335,7 +339,7 @@ cdef void tick(Machine *m, Channel *c) noexcept nogil:
 
 
 cdef bint accept(Machine *m, const Stream *s, long long i, bint probe) noexcept nogil:
-    """Put a burst into its channel's queue; False if that is full."""
+    """Put a burst into the queue of its channel. False if the queue is full."""
     cdef Entry *e
     cdef Entry fresh
     cdef Channel *c
@@ -360,11 +364,11 @@ cdef bint accept(Machine *m, const Stream *s, long long i, bint probe) noexcept 
 cdef long long drive(
     Machine *m, const Stream *s, const Stream *probe, long long limit, long long pace, long long warmup, Memo *table,
 ) noexcept nogil:
-    """Run until the stream (or, if there are any, every probe) has been served; returns the clock of the last datum."""
+    """Run until the stream has been served, or all probes if there are any. Returns the clock of the last datum."""
     cdef long long i = 0
     cdef long long j = 0
     cdef long long base = 0
-    cdef long long allowed = 0  # in 1/16 of a clock
+    cdef long long allowed = 0  # in 1/16 clock
     cdef long long next_at, k, last = 0
     cdef bint busy, stalled
     cdef Channel *c
@@ -375,7 +379,7 @@ cdef long long drive(
         if table != NULL and m.mark and not m.over:
             k = leap(m, s, i, table)
             i += k
-            if k:  # all whole periods are behind: what is left is shorter than one
+            if k:  # all whole periods have been skipped, and the rest is shorter than one
                 table = NULL
         m.mark = False
         stalled = False
@@ -419,12 +423,12 @@ cdef long long drive(
 
 
 cdef bint build(Machine *m) noexcept nogil:
-    """Allocate the channels of a machine; False if there is no memory for them."""
+    """Allocate the channels of a machine. False if there is no memory for them."""
     cdef Params *p = &m.p
     cdef long long k, b
     cdef Channel *c
     m.mask = 1
-    while m.mask < p.cl + p.burst + p.turn + 2:  # at most one read a clock
+    while m.mask < p.cl + p.burst + p.turn + 2:  # at most one read per clock
         m.mask = 2 * m.mask + 1
     m.n_groups = p.ranks * p.groups
     m.n_banks = m.n_groups * p.banks
@@ -475,7 +479,7 @@ cdef void demolish(Machine *m) noexcept nogil:
 
 
 cdef int _set_up(Machine *m, dict parameters) except -1:
-    """Fill in the struct field by field; ValueError for a name that is missing or unknown and for a bad number."""
+    """Set each field of the struct. ValueError for a missing or unknown name and for an invalid value."""
     cdef str name
     m.p = parameters
     if len(parameters) != len(<dict>m.p):
@@ -535,12 +539,12 @@ def serve(
     dict parameters, const long long[::1] requests, int unit, long long outstanding, long long pace,
     const long long[::1] probes, long long warmup,
 ):
-    """Serve ``requests``, each address * 2 + (1 for a write), in bursts of ``1 << unit`` bytes; returns its numbers by
-    their names in npusim.hw.dram._memory.Result. ``parameters``: the fields of _dram.pxd's Params.
+    """Serve ``requests``, each address * 2 + (1 for a write), in bursts of ``1 << unit`` bytes. Returns the fields of
+    npusim.hw.dram._memory.Result as a dict. ``parameters``: the fields of Params in _dram.pxd.
 
-    At most ``outstanding`` reads are on their way; a write is done for its sender when it is queued. ``pace``: 1/16
-    clocks between two requests, 0 for as fast as they are taken. ``probes`` are read one after the other beside that,
-    from clock ``warmup`` on; if there are any, the simulation ends with the last of them.
+    At most ``outstanding`` reads are in flight; a write is complete for its sender when it is queued. ``pace``: 1/16
+    clocks between two requests; 0: as fast as they are accepted. ``probes`` are read one after the other in parallel,
+    from clock ``warmup`` on. If there are any, the simulation ends with the last of them.
     """
     cdef Stream s
     cdef Stream probe
@@ -561,10 +565,11 @@ def serve_runs(
     dict parameters, long long base, long long other, long long runs, long long run, long long stride, int mode,
     long long outstanding, bint fast,
 ):
-    """Serve ``runs`` runs of ``run`` bursts, ``stride`` bursts from start to start; parameters and result as for serve.
+    """Serve ``runs`` runs of ``run`` bursts, whose starts are ``stride`` bursts apart. Parameters and result as for
+    serve.
 
-    ``mode``: 0 reads from ``base`` (in bursts), 1 writes there, 2 a read there and a write at ``other`` in turn.
-    ``fast`` skips periods of the stream: the same numbers, sooner.
+    ``mode``: 0 reads from ``base`` (in bursts), 1 writes there, 2 alternates reads there and writes at ``other``.
+    ``fast`` skips periods of the stream, with the same result.
     """
     cdef Stream s
     cdef Stream probe
@@ -579,7 +584,7 @@ def serve_runs(
     if stride == run and run > 1:  # one long run: the shortest period
         s.run, s.stride = 1, 1
     s.count = runs * run * (2 if mode == 2 else 1)
-    # After this many runs the addresses are the same but for their rows, which are the highest bits.
+    # After this number of runs, addresses only differ in their rows, which are the highest bits.
     span = 1 << <long long>parameters["ro_shift"]
     rounds = span
     while rounds > 1 and (rounds >> 1) * s.stride % span == 0:

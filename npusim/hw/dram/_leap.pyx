@@ -1,15 +1,16 @@
-"""The shortcut through a stream that repeats itself: whole periods are skipped once a state comes back.
+"""Fast path for periodic streams: whole periods are skipped once a state repeats.
 
-A state is everything that decides what a memory does next, with times relative to now, rows to the row that the stream
-has reached, and bursts to the next one. Two moments with the same state, a whole number of the stream's periods apart,
-are followed by the same commands; so what happened between them will happen again.
+A state is all data that determines the next actions of a memory, with times relative to now, rows relative to the
+current row of the stream, and bursts relative to the next one. Two moments with the same state, a whole number of
+periods of the stream apart, are followed by the same commands. The actions between them will therefore repeat.
 """
 
 from npusim.hw.dram._dram cimport Channel, Entry, FAR, Machine, Memo, Stream, TABLE, smaller, u64
 
 
 cdef inline void blend(u64 *h, long long value) noexcept nogil:
-    """Two independent 64-bit lanes: equal states for sure, different ones but for 1 in 2**128."""
+    """Two independent 64-bit lanes. Equal states have equal hashes; different states collide with probability
+    2**-128."""
     h[0] = (h[0] ^ <u64>value) * <u64>0x9E3779B97F4A7C15
     h[0] ^= h[0] >> 29
     h[1] = (h[1] + <u64>value) * <u64>0xD6E8FEB86659FD93
@@ -80,7 +81,7 @@ cdef void shift_entries(Entry *e, int count, long long rows, long long bursts, l
 
 
 cdef void shift_channel(Machine *m, Channel *c, long long rows, long long bursts, long long clocks) noexcept nogil:
-    """Everything a channel remembers, as if whole periods had passed."""
+    """Shift all state of a channel, as if whole periods had passed."""
     cdef long long b
     cdef int k
     for b in range(m.n_banks):
@@ -117,7 +118,8 @@ cdef void shift_channel(Machine *m, Channel *c, long long rows, long long bursts
 
 
 cdef long long leap(Machine *m, const Stream *s, long long i, Memo *table) noexcept nogil:
-    """How many bursts can be skipped because this state has been here before; moves the machine on by that many."""
+    """The number of bursts that can be skipped because this state has occurred before. Advances the machine by that
+    many."""
     cdef u64[2] h
     cdef Memo *memo
     cdef long long rounds, bursts, clocks, c, k

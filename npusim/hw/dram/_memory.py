@@ -1,9 +1,9 @@
-"""A memory of JEDEC parts behind a controller: what the compiled model of its banks and queues is told.
+"""A memory of JEDEC parts behind a controller: parameters for the compiled model of its banks and queues.
 
-The controller keeps reads and writes apart in two queues. With ``bank_queue`` entries for each bank, transactions move
-on into the queue of their bank, and the banks take turns; a row with hits pending stays open for up to ``HIT_CAP`` of
-them. With ``bank_queue`` 0 the whole window is looked at: rows that are being opened first, then the oldest entry whose
-command can be issued. Writes wait until there are many of them or there is nothing to read. Pages stay open.
+The controller has separate queues for reads and writes. With ``bank_queue`` entries per bank, transactions move on into
+the queue of their bank, and banks are served round-robin. A row with pending hits stays open for up to ``HIT_CAP`` of
+them. With ``bank_queue`` 0 the whole window is searched: rows that are being opened first, then the oldest entry whose
+command can be issued. Writes wait until there are many of them or no reads are left. Pages stay open.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class DramResult:
 
 @dataclass(frozen=True, slots=True)
 class DramMemory:
-    """``channels`` of a part with ``ranks`` each; ``mapping`` names the fields of an address, highest bits first.
+    """``channels`` of a part with ``ranks`` each. ``mapping``: the fields of an address, highest bits first.
 
-    ``turn``: clocks from a datum at the pins until its requester may ask for the next burst. ``shared``: all ranks are
-    refreshed at the same time, as pseudo channels always are; else one after the other.
+    ``turn``: clocks from a datum at the pins until its requester may send the next request. ``shared``: all ranks are
+    refreshed at the same time, as pseudo channels always are; otherwise one after the other.
     """
 
     part: DramPart

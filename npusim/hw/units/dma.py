@@ -1,32 +1,31 @@
-"""One DMA channel, alone on the bus: what a transfer takes at best; the simulator adds what others take away.
+"""The time of a transfer on one DMA channel without other traffic. The simulator adds the effects of contention.
 
     start    = setup + SRAM latency                                         cycles
     to DRAM  = interconnect latency + DRAM latency                          before the first datum
-    transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes a second
+    transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes/s
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
-    writing  = words of SRAM / clock - transfer                             where that is the longer
-    decoding = weights / decoder's rate                                     in the place of writing, if it takes longer
+    writing  = words of SRAM / clock - transfer                             if that is positive
+    decoding = weights / rate of the decoder                                replaces writing if it is longer
 
-Constants come from the DRAM, or from a memory of their own (``[constants]``) by the same rules, with its latency and
-its bandwidth in the place of the DRAM's. So does what comes from the L2 (``[l2]``) or goes there: its lines are bursts,
-and no interconnect is passed. A copy between the two is one of the DRAM, at no more than the L2's rate, and waits for
-the first datum of both if it reads from the L2.
+Constants come from DRAM, or from a separate memory (``[constants]``) with its own latency and bandwidth. Transfers to
+and from the L2 (``[l2]``) follow the same rules, with its lines as bursts and without interconnect. A copy between L2
+and DRAM is a DRAM transfer, limited to the rate of the L2. If it reads from the L2, it has the latencies of both.
 
-A side's runs are contiguous in the one order in which the engine moves elements; in SRAM each takes whole words of the
-channel's width. An engine with a reorder buffer (``reorder_bytes``) has an order for each side within a block of that
-size.
+The engine moves elements in one order, and runs of either side are contiguous in that order. In SRAM, each run takes
+whole words of the width of the channel. An engine with a reorder buffer (``reorder_bytes``) may use a different order
+for each side within a block of that size.
 
-A transfer within SRAM moves its runs over the channel's width (``local_bytes_per_cycle``, if that is given) and touches
-no DRAM; with its start it takes ``local_least_cycles`` at the least. ``gather_bytes`` are collected before the first
-is passed on: their time over the channel counts twice. Padding, what is read once and written often, and what a decoder
-makes of compressed weights pass the channel's width like the rest, but not the bus. A copy within DRAM passes the bus
-twice; with ``duplex`` both ways at once, but not faster than the DRAM takes both.
+A transfer within SRAM moves its runs at the width of the channel (``local_bytes_per_cycle``, if given) without
+accessing DRAM. Including its start it takes at least ``local_least_cycles``. ``gather_bytes`` are collected before the
+first byte is passed on, so their time on the channel counts twice. Padding, data that is read once and written several
+times, and decompressed weights use the width of the channel, but not the bus. A copy within DRAM uses the bus twice.
+With ``duplex`` both directions overlap, limited by the DRAM.
 
-What passes from one core's SRAM to others' (``[exchange]``) has the latency of that way, then
+A transfer between the SRAMs of cores (``[exchange]``) has the latency of the network, then
 
-    transfer = runs * beats of a run * width / min(channel, width)          bytes a second, a beat being a width
+    transfer = runs * beats of a run * width / min(channel, width)          bytes/s; a beat has ``width`` bytes
 
-and shares the way with the like of it alone, not with what goes to DRAM.
+It only competes with other transfers between cores, not with DRAM traffic.
 """
 
 from __future__ import annotations
@@ -107,9 +106,9 @@ class Channel:
         if beyond is not None:
             rate = min(rate, beyond.shared, beyond._channel_bandwidth)
         if self._duplex and work.reads and work.writes:
-            # Of two directions, the channel and the interconnect take the larger one while the other passes in
-            # parallel, and DRAM takes both: this many bytes of the shared bandwidth, at the rate at which the channel
-            # completes its direction.
+            # Both directions run in parallel, so channel and interconnect are limited by the larger one, while DRAM
+            # serves both. This is the time as bytes of the shared bandwidth, at the rate at which the channel completes
+            # its direction.
             way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
             both = max(ceil_div(bus_bytes * shared, self._bandwidth), ceil_div(way * shared, between))
             bus_bytes, rate = both, rate * both // way
@@ -154,7 +153,7 @@ class Exchange:
     def __init__(self, config: Config) -> None:
         way = config.exchange
         if way is None:
-            raise ProgramError(f"{config.name}: cores have no way to each other's SRAM")
+            raise ProgramError(f"{config.name}: cores have no network between their SRAMs")
         self.hz = config.clock_hz
         self.shared = exchange_bandwidth(config)
         self._start = start_ps(config)

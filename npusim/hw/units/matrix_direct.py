@@ -1,28 +1,28 @@
-"""A direct-convolution core like NVDLA's: ``rows`` input channels (an atom) by ``cols`` kernels a cycle.
+"""A direct convolution core such as NVDLA's: ``rows`` input channels (an atom) by ``cols`` kernels per cycle.
 
-Kernels are taken ``cols`` at a time (a group). A group passes over all P output pixels once for each tap and atom of
-channels; the pixels of one such pass are a stripe, and while it runs the next block of weights is read from the buffer:
+Kernels are processed in groups of ``cols``. A group passes over all P output pixels once for each tap and atom of
+channels. The pixels of one pass are a stripe, during which the next block of weights is read from the buffer:
 
     mac    = max(P, rows * cols * size / weight_port_bytes) * kh * kw * ceil(ic / rows)        cycles of a group
-             with at most ``image_channels`` of an image: * kh * ceil(kw * ic / rows)
+             with at most ``image_channels`` input channels: * kh * ceil(kw * ic / rows)
              depthwise: * kh * kw, for each ``depthwise_channels`` channels
     output = P * output_cycles_per_atom + (P // row_atoms) * output_gap        gaps only if P > row_atoms
 
-Post-processing of a group starts with its first row of atoms and runs beside the next group's arithmetic:
+Post-processing of a group starts with its first row of atoms and overlaps the arithmetic of the next group:
 
     macs(g)  = max(macs(g - 1), weights(g)) + mac
     done(g)  = max(max(done(g - 1), begin(g) + mac of the first row) + output, macs(g) + output of the last row)
 
-``cost`` prices a tile whose operands lie in the buffer: weights(g) = 0. ``job`` prices a whole job of the core, which
-fetches for itself, in bursts of ``dma.burst_bytes`` over one port:
+``cost`` prices a tile whose operands are in the buffer: weights(g) = 0. ``job`` prices a whole job of the core, which
+fetches its own operands, in bursts of ``dma.burst_bytes`` over one port:
 
     beat     = max(burst / bandwidth, memory latency / outstanding bursts)
-    features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat where one of weights comes beside it
-    weights  = bursts * beat, unless ``interconnect.separate_write_port`` after the results of finished groups
+    features = bursts * max(beat, 1 / feature_beats_per_cycle), or 2 * beat if a burst of weights alternates with it
+    weights  = bursts * beat; without ``interconnect.separate_write_port``, after the results of finished groups
     job      = start + start_latencies * latency + done(last)
 
-All features arrive before the first stripe, and beside them as many weights as the buffer has room for; a group starts
-when all of its weights are there.
+All features arrive before the first stripe. Weights are loaded in parallel, as many as fit the buffer. A group starts
+when all of its weights have arrived.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 
 class PassCycles(NamedTuple):
-    """Cycles of one pass over the output: its arithmetic, that up to its first row, all output, the last row's."""
+    """Cycles of one pass over the output: its arithmetic, the arithmetic up to its first row, all output, output of the
+    last row."""
 
     mac: int
     first: int
@@ -53,7 +54,8 @@ class PassCycles(NamedTuple):
 
 
 def cost(config: Config, work: MatrixWork) -> Cost:
-    """A tile in the buffer; raises ProgramError if there is no matrix unit or it does not know the work's type."""
+    """The cost of a tile in the buffer. Raises ProgramError if there is no matrix unit or it does not support the type
+    of the work."""
     matrix = unit_for(config, work)
     plan, groups = _tile(config, work)
     done = _resident(plan, groups, work.last)
@@ -70,8 +72,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
 
 
 def beside(config: Config, work: MatrixWork) -> tuple[int, int]:
-    """Of a tile: cycles that may pass while the sums of the one before still leave, all but those that its own take to;
-    and those for which the MACs are its own."""
+    """For a tile: (cycles that may overlap the output of the previous sums, all except the output of its own; cycles
+    for which it occupies the MACs)."""
     matrix = unit_for(config, work)
     before = sum(count for _, _, count in first_datum(config, matrix.setup_cycles, config.matrix_hz))
     plan, groups = _tile(config, work)
@@ -82,7 +84,7 @@ def beside(config: Config, work: MatrixWork) -> tuple[int, int]:
 
 
 def _tile(config: Config, work: MatrixWork) -> tuple[PassCycles, int]:
-    """A group of a tile, and how many there are."""
+    """The cycles of a group of a tile, and the number of groups."""
     matrix = unit_for(config, work)
     direct = matrix.direct or DirectConfig()
     passes = work.batch * (ceil_div(work.ic, direct.depthwise_channels) if work.depthwise else 1)
@@ -91,10 +93,10 @@ def _tile(config: Config, work: MatrixWork) -> tuple[PassCycles, int]:
 
 
 def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
-    """A whole convolution of one image that the core fetches from and leaves in memory, alone on the device.
+    """A whole convolution of one image, fetched from memory and written to memory by the core, alone on the device.
 
-    ``input_pixels``: of the input image, without padding. Raises ProgramError as :func:`cost` does, and for several
-    images or a depthwise convolution, which take several jobs.
+    ``input_pixels``: pixels of the input image, without padding. Raises ProgramError as :func:`cost` does, and for
+    several images or a depthwise convolution, which take several jobs.
     """
     if work.depthwise or work.batch != 1:
         raise ProgramError(f"a job must be one image and not depthwise, got {work}")
@@ -110,7 +112,7 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
     macs = groups * plan.mac
     terms = [("start", LATENCY, start), ("fetch", MEMORY, waited)]
     exposed = done - waited
-    # Bound by output when what shows beside the arithmetic is more than the arithmetic itself.
+    # Output-bound if the output that does not overlap exceeds the arithmetic.
     if _resident(plan, groups, True) > 2 * macs:
         terms.append(("output", COMPUTE, exposed))
     else:
@@ -119,19 +121,19 @@ def job(config: Config, work: MatrixWork, input_pixels: int) -> Cost:
 
 
 def group(matrix: MatrixConfig, work: MatrixWork) -> PassCycles:
-    """The cycles of one group of kernels, alone."""
+    """The cycles of one group of kernels without other groups."""
     direct = matrix.direct or DirectConfig()
     pixels = work.oh * work.ow
     if work.depthwise:
         atoms = work.kh * work.kw
     elif work.ic <= direct.image_channels:
-        # An image has few channels: those of a row of the kernel lie next to each other, so they fill an atom together.
+        # The channels of a kernel row are contiguous in an image, so they fill an atom together.
         atoms = work.kh * ceil_div(work.kw * work.ic, matrix.rows)
     else:
         atoms = work.kh * work.kw * ceil_div(work.ic, matrix.rows)
     rate = matrix.rate(work.dtype.label)
     stripe = ceil_div(pixels * rate.denominator, rate.numerator)
-    # While a stripe runs, the next block of weights comes in: a shorter stripe waits for it.
+    # The next block of weights is loaded during a stripe, so a shorter stripe waits for it.
     least = ceil_div(matrix.rows * matrix.cols * work.dtype.itemsize, direct.weight_port_bytes)
     mac = max(stripe, least) * atoms
     gaps = pixels // direct.output_row_atoms if pixels > direct.output_row_atoms else 0
@@ -141,36 +143,36 @@ def group(matrix: MatrixConfig, work: MatrixWork) -> PassCycles:
 
 
 def _resident(plan: PassCycles, groups: int, last: bool) -> int:
-    """When groups whose operands are in the buffer are done, one after the other."""
+    """The cycle at which consecutive groups whose operands are in the buffer are complete."""
     macs = done = 0
     for _ in range(groups):
         first = macs + plan.first
         macs += plan.mac
-        # Post-processing waits for the group before it and for its own first row; and it cannot end before the
-        # arithmetic has, and the last row after it.
+        # Post-processing waits for the previous group and for its own first row. It ends after the arithmetic and the
+        # output of the last row.
         done = max(max(done, first) + plan.output, macs + plan.tail) if last else macs
     return done
 
 
 def _fetched(config: Config, work: MatrixWork, features: int, plan: PassCycles) -> tuple[int, int]:
-    """When a job is done whose operands come over the port, features (in bursts) first, and what of that it waited."""
+    """(Completion time of a job whose operands are fetched over the port, features first, in bursts; its waiting
+    time)."""
     matrix, burst = config.matrix, config.dma.burst_bytes
     assert matrix is not None
     direct = matrix.direct or DirectConfig()
     groups = [min(matrix.cols, work.oc - first) for first in range(0, work.oc, matrix.cols)]
     taps = work.ic * work.kh * work.kw
     bursts = [ceil_div(work.weight_bytes(taps * kernels), burst) for kernels in groups]
-    # A burst cannot come faster than the pins move it, nor than the bursts on the way let one be asked for (Little's
-    # law).
+    # The interval between bursts is limited by the pins and, by Little's law, by the number of outstanding bursts.
     pins = Fraction(burst * config.matrix_hz, dram_model(config).bandwidth)
     wait = Fraction(latency_ps(config) * config.matrix_hz, 10**12 * config.dma.max_outstanding)
-    beat = max(Fraction(1), pins, wait)  # cycles of the core's clock from one burst to the next
+    beat = max(Fraction(1), pins, wait)  # cycles of the core's clock between bursts
     room = config.sram.bytes // burst - features
     beside = min(features, sum(bursts), max(0, room))
     alone = beat
     if ceil_div(work.ic, matrix.rows) > direct.plain_surfaces:
         alone = max(beat, 1 / direct.feature_beats_per_cycle)
-    # Fractions, because a burst rarely takes whole cycles, and rounding each would add up over thousands.
+    # Fractions, because a burst rarely takes whole cycles, and rounding would add up over thousands of bursts.
     port: Fraction = 2 * beside * beat + (features - beside) * alone
     apart, out_bytes = config.interconnect.separate_write_port, work.oh * work.ow * matrix.cols * work.out_bytes
     results = 0 if apart else ceil_div(out_bytes, burst)
@@ -180,7 +182,7 @@ def _fetched(config: Config, work: MatrixWork, features: int, plan: PassCycles) 
         missing = max(0, size - beside)
         beside = max(0, beside - size)
         if missing:
-            # Results go out over the same port: those of groups that are done by now go before the next weights.
+            # Results use the same port. Those of groups that are complete by now precede the next weights.
             while left < len(finished) and finished[left] <= port:
                 port += results * beat
                 left += 1

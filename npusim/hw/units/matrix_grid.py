@@ -1,25 +1,26 @@
-"""A grid of MAC elements over output pixels and channels, like the DPU of Intel's NPUs.
+"""A grid of MAC elements over output pixels and channels, such as the DPU of Intel's NPUs.
 
-One block of ``pixel_rows`` x ``pixel_cols`` outputs by ``output_channels`` is computed side by side, each element
-taking as many input channels a cycle as the MACs allow (``rows`` * ``cols`` in all). Edges are filled to whole blocks;
-pixels of a 1x1 kernel have no neighbours and fill blocks in any order:
+One block of ``pixel_rows`` x ``pixel_cols`` outputs by ``output_channels`` is computed in parallel. Each element
+processes as many input channels per cycle as the MACs allow (``rows`` * ``cols`` in total). Edges are padded to whole
+blocks. Pixels of a 1x1 kernel are independent and fill blocks in any order:
 
     mac      = blocks * block MACs * summands / (rows * cols * rate)
-    summands = ic * kh * kw, filled up: ic to ``input_channels`` and kh * kw to ``taps``, or ic to both and no taps
-    operands = oh * ow * ic * kh * kw * size / operand_bytes_per_cycle              each window, once for all channels
+    summands = ic * kh * kw, padded: ic to ``input_channels`` and kh * kw to ``taps``, or only ic to both
+    operands = oh * ow * ic * kh * kw * size / operand_bytes_per_cycle              each window once for all channels
     cycles   = setup + start + max(mac, operands)
 
-Depthwise has no channels to sum over; ``depthwise_bytes`` of channels go side by side, a tap at a time:
+A depthwise convolution has no channels to sum over. It computes ``depthwise_bytes`` of channels in parallel, one tap at
+a time:
 
-    cycles   = setup + start + pixel blocks * filled-up taps * ceil(oc * size / depthwise_bytes) * depthwise_cycles
+    cycles   = setup + start + pixel blocks * padded taps * ceil(oc * size / depthwise_bytes) * depthwise_cycles
 
-Where weights come before the arithmetic and not beside it, anew for each ``weight_pixels`` of an image, their time is
-added to the cycles:
+If weights are loaded before the arithmetic instead of in parallel, again for each ``weight_pixels`` pixels of an image,
+their time is added:
 
     weights  = ceil(oh * ow / weight_pixels) * bytes of weights / weight_bytes_per_cycle
 
-Outputs leave beside this; windows (an input once, with ``windows_buffered``), weights and outputs pass the SRAM once
-each. ``dataflow`` is not read.
+Outputs are written in parallel. Windows (an input once, with ``windows_buffered``), weights and outputs pass the SRAM
+ports once each. ``dataflow`` is not used.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: MatrixWork) -> Cost:
-    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    """The cost of a workload. Raises ProgramError if there is no matrix unit or it does not support the type of the
+    work."""
     matrix = unit_for(config, work)
     grid = matrix.grid or GridConfig()
     rate, size = matrix.rate(work.dtype.label), work.dtype.itemsize
@@ -51,13 +53,13 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         mac = ceil_div(passes * grid.depthwise_cycles.numerator, grid.depthwise_cycles.denominator)
     else:
         pixels = grid.pixel_rows * grid.pixel_cols
-        # Without neighbours the order of pixels is free, so only the last block of the whole image has empty places.
+        # The pixels are independent and may be in any order, so only the last block of the whole image is padded.
         if taps == 1:
             pixel_blocks = work.batch * ceil_div(work.oh * work.ow, pixels)
         blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
         macs = blocks * pixels * grid.output_channels * _summands(grid, work.ic, taps)
         mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
-        # Each window passes once, whatever the number of channels: the grid hands a pixel to all of its columns.
+        # Each window passes once, whatever the number of channels: the grid broadcasts a pixel to all of its columns.
         operands = ceil_div(work.batch * windows * size, grid.operand_bytes_per_cycle)
     outputs = work.batch * work.oh * work.ow * work.oc if work.last else 0
     drain = drain_cycles(matrix, work)
@@ -74,7 +76,7 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         times = ceil_div(work.oh * work.ow, grid.weight_pixels) if grid.weight_pixels else 1
         loaded = ceil_div(work.batch * times * work.weight_bytes(weights), grid.weight_bytes_per_cycle)
         terms.append(("weights", MEMORY, loaded))
-    # What all banks move, beside the arithmetic: a share that others do not have, but no time of the unit itself.
+    # Traffic in parallel with the arithmetic. It takes bandwidth from other units, but no time of the unit itself.
     if grid.windows_buffered:
         windows //= taps
     moved = work.batch * windows * size + work.weight_bytes(work.batch * weights) + outputs * work.out_bytes
@@ -82,7 +84,8 @@ def cost(config: Config, work: MatrixWork) -> Cost:
 
 
 def _summands(grid: GridConfig, channels: int, taps: int) -> int:
-    """Summands of an output with those that fill the unit's steps: of channels or, with few of them, of taps."""
+    """Summands of an output, padded to the steps of the unit: along channels or, if there are few of them, along
+    taps."""
     deep = grid.input_channels * grid.taps
     by_channels = ceil_div(channels, deep) * deep * taps
     by_taps = ceil_div(channels, grid.input_channels) * grid.input_channels * ceil_div(taps, grid.taps) * grid.taps

@@ -1,15 +1,15 @@
-"""The mesh of Gemmini (rows = cols = D): counted in rows of operands that are fed, as its control logic does.
+"""The mesh of Gemmini (rows = cols = D). Cost is counted in rows of operands that are fed, as in its control logic.
 
-A matmul M x K x N is cut into operations of at most D rows for one D x D block of the stationary operand; M is the
-innermost loop. The first block is preloaded alone; after that each operation that preloads its successor's block
-feeds D rows, however few it computes, and one that does not feeds its own rows, ``least_rows`` at the least:
+A matmul M x K x N is split into operations of at most D rows for one D x D block of the stationary operand; M is the
+innermost loop. The first block is preloaded alone. After that, an operation that preloads the block of its successor
+feeds D rows, even if it computes fewer. Any other operation feeds its own rows, at least ``least_rows``:
 
     rows   = D + (operations - 1) * D + max(rows of the last one, least_rows)       weight stationary
     rows   = D + operations * D                                                     output stationary
     cycles = first row + (rows - 1) * (1 + row_stall) / rate + 2 * D + 1    [+ D: sums shifted out, output stationary]
 
-The first row is accepted ``max(row_stall, 1)`` cycles after its request. Depthwise: every channel is a matmul of its
-own. Beside this runs the SRAM traffic as for the systolic model: what is longer decides.
+The first row is accepted ``max(row_stall, 1)`` cycles after its request. Depthwise: every channel is a separate matmul.
+SRAM traffic runs in parallel as in the systolic model; the longer one counts.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: MatrixWork) -> Cost:
-    """Raises ProgramError if there is no matrix unit or it does not compute with the work's type."""
+    """The cost of a matmul. Raises ProgramError if there is no matrix unit or it does not support the type of the
+    work."""
     matrix = unit_for(config, work)
     mesh = matrix.mesh or MeshConfig()
     placed = place(matrix, work)
     size, rate = matrix.rows, matrix.rate(work.dtype.label)
     blocks = placed.matmuls * ceil_div(placed.rows, size) * ceil_div(placed.columns, size)
-    rows = size + blocks * ceil_div(placed.streamed, size) * size  # that enter the mesh, preloads included
+    rows = size + blocks * ceil_div(placed.streamed, size) * size  # rows that enter the mesh, including preloads
     if matrix.dataflow != "output_stationary":
         rows += max((placed.streamed - 1) % size + 1, mesh.least_rows) - size
-    # From the last row's entry to its last sum: across the mesh, down the mesh, and one stage more, as in the RTL.
+    # From the entry of the last row to its last sum: across the mesh, down the mesh, and one more stage, as in the RTL.
     pipeline = 2 * size + 1 + (size if matrix.dataflow == "output_stationary" else 0)
-    # The first row has nothing to queue behind, so its stall is counted apart.
+    # The first row does not wait for another one, so its stall is counted separately.
     later = (rows - 1) * (1 + mesh.row_stall_cycles)
     feeding = max(mesh.row_stall_cycles, 1) + ceil_div(later * rate.denominator, rate.numerator)
     drain = drain_cycles(matrix, work)

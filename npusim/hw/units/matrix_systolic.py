@@ -1,7 +1,8 @@
-"""A systolic array of R rows and C columns of PEs, with one operand kept in the array and the others streamed through.
+"""A systolic array of R rows and C columns of PEs. One operand stays in the array and the others are streamed through
+it.
 
-Work is a matmul of M output pixels, K = ic * kh * kw summands and N = oc channels, for each item of the batch (items
-may have different weights, so that nothing is shared between them). The dataflow says which dimension lies where:
+Work is a matmul of M output pixels, K = ic * kh * kw summands and N = oc channels, for each item of the batch. Items
+may have different weights, so nothing is shared between them. The dataflow maps the dimensions:
 
     ==================  ======  =========  ========  ======================
     dataflow            rows    columns    streamed  one fold computes
@@ -11,27 +12,27 @@ may have different weights, so that nothing is shared between them). The dataflo
     input_stationary    K       M          N         a K x M block of inputs
     ==================  ======  =========  ========  ======================
 
-    folds   = batch * ceil(rows / R) * ceil(columns / C)       an edge fold costs as much as a full one; several
-                                                                ``arrays`` share them and, R at a time, their streams
+    folds   = batch * ceil(rows / R) * ceil(columns / C)       a partial fold costs as much as a full one; several
+                                                                ``arrays`` share folds and, in units of R, streams
     stream  = ceil(streamed / rate)                            cycles of one fold, rate = MACs per PE and cycle
     swap    = R                                                 to shift a stationary operand in (OS: finished sums out,
                                                                 if ``sums_shift_out``; else they leave with the skew)
     skew    = R + C - 2                                         the diagonal wavefront fills and drains
 
-Nothing hidden (``preload_hidden = false``, ``fill_drain = "per_fold"``) this is folds * (stream + R + R + C - 2), the
-runtime per fold 2R + C + T - 2 of Samajdar et al., "A Systematic Methodology for Characterizing Scalability of DNN
-Accelerators using SCALE-Sim", ISPASS 2020, section III. With a hidden preload a fold takes max(stream, swap), and one
-swap stays visible unless ``weight_buffers`` > 2 lets the next instruction's first operand wait in the array's FIFO (it
-is four deep in Jouppi et al., ISCA 2017). With ``per_tile`` one skew is paid for the whole instruction.
+If nothing is hidden (``preload_hidden = false``, ``fill_drain = "per_fold"``), the time is folds * (stream + R + R + C
+- 2), the runtime per fold 2R + C + T - 2 of Samajdar et al., "A Systematic Methodology for Characterizing Scalability
+of DNN Accelerators using SCALE-Sim", ISPASS 2020, section III. With a hidden preload a fold takes max(stream, swap).
+One swap stays visible unless ``weight_buffers`` > 2, where the first operand of the next instruction waits in the FIFO
+of the array (four deep in Jouppi et al., ISCA 2017). With ``per_tile`` the whole instruction has one skew.
 
-Depthwise: a channel is a matmul of its own, K = kh * kw and N = filters per channel. Channels whose blocks fit side by
-side lie on the diagonal of one fold, D = max(1, min(R // rows, C // columns)), the PEs off the diagonal hold zeros:
+Depthwise: each channel is a separate matmul with K = kh * kw and N = filters per channel. Channels whose blocks fit are
+placed along the diagonal of one fold, D = max(1, min(R // rows, C // columns)); the PEs off the diagonal hold zeros:
 folds = ceil(channels / D) * ceil(rows / R) * ceil(columns / C).
 
-Beside this run the post-processing (on ``last``: outputs / output_elements_per_cycle, twice that for sums of 64 bits)
-and the SRAM traffic: operands, outputs, and, without dedicated accumulators, partial sums. The longest of the three
-decides. With ``port_bytes_per_cycle`` nothing is hidden: both operands and the results, each once, pass that port
-beforehand and afterwards, and their cycles are added.
+Post-processing (on ``last``: outputs / output_elements_per_cycle, twice that for 64-bit sums) and SRAM traffic run in
+parallel: operands, outputs and, without dedicated accumulators, partial sums. The longest of the three counts. With
+``port_bytes_per_cycle`` nothing is hidden: both operands and the results pass that port once, before and after the
+arithmetic, and their cycles are added.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class ArrayMapping(NamedTuple):
 
 
 def cost(config: Config, work: MatrixWork) -> Cost:
-    """Raises ProgramError without a matrix unit, or if it does not support the type of the work."""
+    """The cost of a matmul. Raises ProgramError if there is no matrix unit or it does not support the type of the
+    work."""
     return total(config.matrix_hz, *terms_of(config, work))
 
 

@@ -1,6 +1,6 @@
-"""A small processor that takes one element after the other: setup + elements * cycles_per_element.
+"""A small processor that handles one element at a time: setup + elements * cycles_per_element.
 
-It reaches SRAM through one bank's port; where that takes longer than the work on the elements, it decides.
+It accesses SRAM through the port of one bank. If that takes longer than the elements, it determines the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: ScalarWork) -> Cost:
-    """Raises ProgramError without a scalar unit."""
+    """The cost of scalar work. Raises ProgramError without a scalar unit."""
     scalar = config.scalar
     if scalar is None:
         raise ProgramError(f"scalar work on {config.name}, which has no scalar unit")

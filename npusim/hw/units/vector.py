@@ -1,10 +1,10 @@
-"""A unit of lanes that work in step: elementwise functions, reductions, rows, windows, conversions.
+"""A unit of parallel lanes: elementwise functions, reductions, rows, windows, conversions.
 
     compute = ceil(elements * words / per_group) * cost[function] * passes
 
-``words``: how many lane widths an element takes (a 64-bit type in 32-bit lanes: 2). ``per_group``: lanes, times the
-elements that share a lane if the unit packs narrow types. Beside it runs the SRAM traffic, bytes / (banks * width) or
-bytes / port_bytes_per_cycle, if that is less; the longer one decides. Set-up and the SRAM's latency come first.
+``words``: lane widths per element (a 64-bit type in 32-bit lanes: 2). ``per_group``: lanes, times the elements that
+share a lane if the unit packs narrow types. SRAM traffic runs in parallel: bytes / (banks * width), or bytes /
+port_bytes_per_cycle if that port is narrower. The longer one counts. Set-up and SRAM latency come first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def cost(config: Config, work: VectorWork) -> Cost:
-    """Raises ProgramError without a vector unit, or for a function of unknown class."""
+    """The cost of vector work. Raises ProgramError without a vector unit, or for a function of unknown class."""
     vector = config.vector
     if vector is None:
         raise ProgramError(f"vector work on {config.name}, which has no vector unit")

@@ -201,7 +201,7 @@ TOPK = TopK(DType.INT8, 64, ZERO3, 128, ZERO3, 0, (0, 1, 0), (1, 3, 1), 4, True)
         ),
         (
             dma(exchange(0, 0, 4, 0, 2)),
-            "command 0 (dma.exchange): the device's cores have no way to each other's SRAM",
+            "command 0 (dma.exchange): the device's cores have no network between their SRAMs",
         ),
         (dma(copy(510, 0, 4)), "command 0 (dma.copy): writes bytes 510..514 of sram+0x1fe: the memory has 512"),
         (dma(copy(0, 510, 4)), "command 0 (dma.copy): reads bytes 510..514 of sram+0x1fe: the memory has 512"),
