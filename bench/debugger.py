@@ -1,7 +1,8 @@
-"""What a debugger costs: a device that never had one, one whose breakpoints were taken off, one with each kind armed.
+"""The cost of a debugger: a device without one, one with its breakpoints removed, and one with each kind of breakpoint.
 
-Run as ``python -m bench.debugger``: CPU time of this process for one job of the demo's network, computed and timed, the
-best of many, the devices taking turns. With nothing armed it must be that of a device without a debugger, within 1 %.
+Run as ``python -m bench.debugger``: CPU time of this process for one job of the demo network, with and without
+arithmetic, the best of many, alternating between devices. Without breakpoints it must equal that of a device without a
+debugger within 1 %.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _seconds(work: Callable[[], object], count: int) -> float:
 
 
 def _device(arm: Callable[[Debugger], object] | None) -> tuple[NpuDevice, Callable[[], object]]:
-    """A device, and what runs a job that only times, which leaves nothing but the device's own work."""
+    """A device, and a function that runs a timing-only job, which only measures the work of the device."""
     config = load_config("tiny")
     program = Session(config, cache_dir=False).compile(network())
     device = NpuDevice(config)
@@ -51,7 +52,7 @@ def _took_off(debugger: Debugger) -> None:
 
 
 def main() -> None:
-    """Print one row for each way, and fail where nothing is armed and something is paid."""
+    """Print a row per case. Fail if a device without breakpoints is slower."""
     ways: dict[str, Callable[[Debugger], object] | None] = {
         "no debugger": None,
         "nothing armed": _took_off,
@@ -61,7 +62,7 @@ def main() -> None:
     }
     runs = {name: _device(arm)[1] for name, arm in ways.items()}
     best = dict.fromkeys(runs, float("inf"))
-    cheap = list(runs)[:3]  # apart from the others, which would leave them a cold cache
+    cheap = list(runs)[:3]  # measured apart from the others, which would leave a cold cache
     for turn in range(TURNS):
         for name in cheap[:: 1 if turn % 2 else -1]:
             best[name] = min(best[name], _seconds(runs[name], JOBS))
@@ -72,7 +73,7 @@ def main() -> None:
         print(f"{name:18} {seconds * 1e6:8.1f} us a job, {seconds / plain:6.3f} times")
     _checkpoints()
     if best["nothing armed"] > ALLOWED * plain:
-        raise SystemExit(f"nothing is armed, and a job takes {best['nothing armed'] / plain:.3f} times as long")
+        raise SystemExit(f"a job without breakpoints takes {best['nothing armed'] / plain:.3f} times as long")
 
 
 def _checkpoints() -> None:

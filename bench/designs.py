@@ -1,10 +1,9 @@
-"""How long designs of one network take to compile and to time: the first, and those after it.
+"""The time to compile and simulate designs of one network: the first one, and later ones.
 
-Run as ``python -m bench.designs``; ``--network``, ``--count``. Designs vary what a study varies: rows and columns of
-the array, SRAM, bandwidth and channels; and each is compiled and run as a study does it, which tells that the graph
-stays as it is and wants its figures, energy among them. All is process time, as parts of what the reference of the
-search for tilings in Python takes on the same problems, so that the figures of two hosts can be compared; seconds are
-printed beside it.
+Run as ``python -m bench.designs``; ``--network``, ``--count``. Designs vary the same keys as a study: rows and columns
+of the array, SRAM, bandwidth and channels. Each is compiled and run as in a study, with a prepared graph and all
+figures including energy. All times are process time, relative to that of the Python reference of the tile search on the
+same problems, so that results of two hosts can be compared. Seconds are printed as well.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ CHANNELS = (1, 2, 3, 4)
 
 
 def designs(count: int, seed: int = 1) -> Iterator[Config]:
-    """Variants of ``edge``, the same ones every time."""
+    """Variants of ``edge``, the same in every run."""
     draw, base = random.Random(seed), load_config("edge")
     for _ in range(count):
         yield base.with_(
@@ -46,7 +45,7 @@ def designs(count: int, seed: int = 1) -> Iterator[Config]:
 
 
 class Searches:
-    """The problems that a run has asked about, with devices and budgets."""
+    """Records the tile searches of a run, with devices and budgets."""
 
     def __init__(self) -> None:
         self.asked: dict[tuple[tile.Tilings, int], None] = {}
@@ -66,7 +65,7 @@ class Searches:
         self._patch.stop()
 
     def slowly(self) -> float:
-        """Seconds that the definition takes for all of them."""
+        """Seconds of the reference implementation for all recorded searches."""
         start = time.process_time()
         for tilings, budget in self.asked:
             tile_definition.choose(tilings._problem, tilings._config, budget)
@@ -74,7 +73,7 @@ class Searches:
 
 
 def main() -> int:
-    """Print what designs take."""
+    """Print the times."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet50_v1")
     parser.add_argument("--count", type=int, default=20, help="designs")
@@ -82,7 +81,7 @@ def main() -> int:
     graph = NETWORKS[chosen.network].make((1, 224, 224, 3))
     settled, compiling, running, searches = PreparedGraph(graph), [], [], Searches()
     for number, config in enumerate(designs(chosen.count)):
-        # A study looks for cycles when a program and its timeline are gone.
+        # A study does not collect garbage while programs and timelines are alive.
         with uncollected():
             with searches if number == 0 else contextlib.nullcontext():
                 start = time.process_time()

@@ -1,7 +1,7 @@
-"""How many bursts of DRAM traffic the bank model accounts for in a second of host time, on one thread.
+"""DRAM bursts that the bank model processes per second of host time, on one thread.
 
-Run as ``python -m bench.dram``. Streams repeat themselves and are skipped through; bursts at random places are served
-one by one. Exit code 1 if a stream of 1 GiB takes longer than 20 million bursts a second allow.
+Run as ``python -m bench.dram``. Streams are periodic and mostly skipped; bursts at random addresses are served one by
+one. Exit code 1 if a stream of 1 GiB is slower than 20 million bursts per second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from npusim.hw.dram_parts import PARTS
 
 GIB = 1 << 30
 LEAST = 20e6
-"""Bursts a second of host time, for streams."""
+"""Required bursts per second of host time, for streams."""
 MEMORIES = {
     "DDR4-3200, 1 channel": DramMemory(PARTS["DDR4_3200AA"]),
     "LPDDR5-6400, 4 channels": DramMemory(PARTS["LPDDR5_6400"], channels=4),
@@ -28,7 +28,7 @@ MEMORIES = {
 
 
 class Row(NamedTuple):
-    """A pattern on a memory; ``least`` bursts a second are wanted, 0 where the figure is only told."""
+    """A pattern on a memory. ``least``: required bursts per second; 0: none."""
 
     memory: str
     pattern: str
@@ -38,6 +38,7 @@ class Row(NamedTuple):
 
     @property
     def rate(self) -> float:
+        """Bursts per second of host time."""
         return self.bursts / self.seconds
 
     def __str__(self) -> str:
@@ -46,7 +47,7 @@ class Row(NamedTuple):
 
 
 def best_of(repeat: int, action: Callable[[], object]) -> float:
-    """Seconds of the quickest of several calls."""
+    """Seconds of the fastest of several calls."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -56,7 +57,7 @@ def best_of(repeat: int, action: Callable[[], object]) -> float:
 
 
 def rows(repeat: int) -> list[Row]:
-    """Every memory and pattern."""
+    """Measure every memory and pattern."""
     found = []
     for name, memory in MEMORIES.items():
         whole = GIB >> memory.unit
@@ -75,9 +76,9 @@ def rows(repeat: int) -> list[Row]:
 
 
 def main() -> int:
-    """Print the table; 1 if a figure is missed."""
+    """Print the table. Returns 1 if a requirement is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=3, help="take the quickest of so many runs")
+    parser.add_argument("--repeat", type=int, default=3, help="number of runs, of which the fastest counts")
     table = rows(parser.parse_args().repeat)
     for row in table:
         print(row)

@@ -1,4 +1,4 @@
-"""How many designs a second are estimated, how many are simulated, and how well the two agree.
+"""The number of designs estimated and simulated per second, and the agreement of both.
 
 Run as ``python -m bench.estimate``: int8 ResNet-50 on ``edge`` over array, SRAM, bandwidth and channels.
 """
@@ -31,14 +31,14 @@ SPACE: dict[str, Sequence[object]] = {
 
 
 def space(seed: int) -> list[Design]:
-    """All designs, in an order that follows from the seed."""
+    """All designs, in a random order determined by the seed."""
     designs: list[Design] = [dict(zip(SPACE, values, strict=True)) for values in product(*SPACE.values())]
     random.Random(seed).shuffle(designs)
     return designs
 
 
 def estimated(estimator: Estimator, designs: Sequence[Design]) -> tuple[np.ndarray, float]:
-    """(picoseconds of each, seconds of this process) of one pass."""
+    """(picoseconds of each design, CPU seconds) of one pass."""
     columns = {key: [design[key] for design in designs] for key in designs[0]}
     begin = time.process_time()
     found = estimator.estimate(columns)
@@ -55,15 +55,16 @@ def simulated(graph: Graph, base: Config, designs: Sequence[Design]) -> tuple[np
 
 
 def spearman(one: np.ndarray, other: np.ndarray) -> float:
-    """The correlation of ranks."""
+    """Spearman's rank correlation."""
     return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
 
 
 def main() -> None:
+    """Print both rates and the errors."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="resnet50_v1", choices=sorted(NETWORKS))
-    parser.add_argument("--designs", type=int, default=1200, help="that are estimated at once")
-    parser.add_argument("--simulate", type=int, default=20, help="of them, to compare with")
+    parser.add_argument("--designs", type=int, default=1200, help="number of estimated designs")
+    parser.add_argument("--simulate", type=int, default=20, help="number of simulated designs")
     parser.add_argument("--seed", type=int, default=7)
     given = parser.parse_args()
     graph, base = NETWORKS[given.network].make((1, 224, 224, 3)), load_config("edge")

@@ -34,7 +34,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def ds_cnn() -> Graph:
-    """The depthwise separable network of MLPerf Tiny's keyword spotting."""
+    """The depthwise separable network for keyword spotting of MLPerf Tiny."""
     net = Net("ds_cnn")
     x = net.conv(net.input(1, 49, 10, 1), 64, (10, 4), (2, 2))
     for _ in range(4):
@@ -43,6 +43,7 @@ def ds_cnn() -> Graph:
 
 
 def small_bert() -> Graph:
+    """A BERT encoder with two layers."""
     return load(bert(BertSizes(layers=2, hidden=128, heads=2, sequence=128, intermediate=512, vocabulary=1000)))
 
 
@@ -81,7 +82,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
 
 
 def draw(seed: int, count: int, *, single: bool) -> list[Design]:
-    """Seeded designs; ``single``: of one core and without an L2."""
+    """Seeded designs. ``single``: with one core and without an L2."""
     rng = random.Random(seed)
     found: list[Design] = []
     for _ in range(count):
@@ -103,7 +104,7 @@ def draw(seed: int, count: int, *, single: bool) -> list[Design]:
 
 
 def simulate(graph: Graph, config: Config) -> list[float] | None:
-    """Picoseconds, and bytes past the pins of the DRAM; None where it does not fit."""
+    """Picoseconds, and bytes over the DRAM pins; None if the network does not fit."""
     with Session(config, cache_dir=False) as session:
         try:
             result = session.run(session.compile(graph), timing_only=True)
@@ -113,11 +114,12 @@ def simulate(graph: Graph, config: Config) -> list[float] | None:
 
 
 def spearman(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
+    """Spearman's rank correlation."""
     return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
 
 
 def measure(graph: Graph, designs: list[Design], key: str, known: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """(design, estimated, simulated) where both know the design: arrays of [designs][time, traffic]."""
+    """(designs, estimated, simulated) of the designs that both can evaluate: arrays of [designs][time, traffic]."""
     base = load_config("edge")
     estimator = Estimator(graph, base)
     kept, guessed, true = [], [], []
@@ -137,6 +139,7 @@ def measure(graph: Graph, designs: list[Design], key: str, known: dict[str, Any]
 
 
 def report(label: str, guessed: Any, true: Any) -> None:
+    """Print errors and rank correlation."""
     errors = guessed / true - 1
     means, worst = 100 * np.abs(errors).mean(0), 100 * errors[np.abs(errors).argmax(0), [0, 1]]
     print(

@@ -1,7 +1,8 @@
-"""How compile time grows with the number of nodes, from the bytes of an ONNX model to a program in a cache.
+"""Compile time as a function of the number of nodes, from the bytes of an ONNX model to a program in the cache.
 
-Run as ``python -m bench.growth``. Chains, fans, blocks and their kin, each ten times as large as before: were a stage
-quadratic, the time per node would be ten times as long. Exit code 1 if it is more than three times.
+Run as ``python -m bench.growth``. Chains, fans, blocks and similar graphs are compiled with ten times as many nodes
+each. A quadratic stage would take ten times as long per node. Exit code 1 if the time per node grows by more than three
+times.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from npusim.runtime import Session
 
 MOST = 3.0
-"""Times as long per node, at the largest size as at the smallest: caches of the host miss, and memory is moved."""
+"""Allowed ratio of the time per node between the largest and the smallest size: caches of the host miss, memory is
+moved."""
 SHAPE = (1, 8, 8, 8)
 node = helper.make_node
 
 
 def model(nodes: Sequence[NodeProto], inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """A model of float images; ``w`` is a convolution's weights."""
+    """A model of float images. ``w``: weights of a convolution."""
     graph = helper.make_graph(
         list(nodes), "growth", [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in inputs],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
@@ -34,37 +36,37 @@ def model(nodes: Sequence[NodeProto], inputs: Sequence[str], outputs: Sequence[s
 
 
 def chain(count: int) -> bytes:
-    """Elementwise operators, one after the other."""
+    """A chain of elementwise operators."""
     kinds = ("Relu", "Sigmoid", "Tanh")
     return model([node(kinds[i % 3], [f"v{i}"], [f"v{i + 1}"]) for i in range(count)], ["v0"], [f"v{count}"])
 
 
 def convolutions(count: int) -> bytes:
-    """Convolutions, one after the other."""
+    """A chain of convolutions."""
     return model([node("Conv", [f"v{i}", "w"], [f"v{i + 1}"]) for i in range(count)], ["v0"], [f"v{count}"])
 
 
 def readers(count: int) -> bytes:
-    """One value that all but one read, and the sum of what they make."""
+    """One value that most operators read, and the sum of their results."""
     wide = [node("Sigmoid", ["r"], [f"s{i}"]) for i in range(count // 2)]
     total = node("Sum", [f"s{i}" for i in range(count // 2)], ["y"])  # as many additions
     return model([node("Relu", ["v0"], ["r"]), *wide, total], ["v0"], ["y"])
 
 
 def outputs(count: int) -> bytes:
-    """One value that all but one read, each for an output of the model."""
+    """One value that most operators read, each for an output of the model."""
     wide = [node("Sigmoid", ["r"], [f"s{i}"]) for i in range(count)]
     return model([node("MaxPool", ["v0"], ["r"], kernel_shape=[1, 1]), *wide], ["v0"], [f"s{i}" for i in range(count)])
 
 
 def inputs(count: int) -> bytes:
-    """As many inputs, summed."""
+    """The sum of many inputs."""
     names = [f"x{i}" for i in range(count)]
     return model([node("Sum", names, ["y"])], names, ["y"])
 
 
 def residual(count: int) -> bytes:
-    """Convolution, addition of what came in, activation."""
+    """Blocks of convolution, residual addition and activation."""
     nodes = []
     for i in range(count // 3):
         nodes += [node("Conv", [f"v{i}", "w"], [f"c{i}"]), node("Add", [f"c{i}", f"v{i}"], [f"a{i}"]),
@@ -82,7 +84,7 @@ def diamonds(count: int) -> bytes:
 
 
 def ladder(count: int) -> bytes:
-    """Values that are all alive in the middle, and are read again in the order opposite to that of their making."""
+    """Values that are all alive in the middle, and are read in reverse order."""
     half = count // 2
     nodes = [node("MaxPool", [f"v{i}"], [f"v{i + 1}"], kernel_shape=[1, 1]) for i in range(half)]
     nodes += [
@@ -92,7 +94,7 @@ def ladder(count: int) -> bytes:
 
 
 def joined(count: int) -> bytes:
-    """Every value of a chain is a part of one concatenation."""
+    """A concatenation of all values of a chain."""
     nodes = [node("MaxPool", [f"v{i}"], [f"v{i + 1}"], kernel_shape=[1, 1]) for i in range(count)]
     nodes.append(node("Concat", [f"v{i + 1}" for i in range(count)], ["y"], axis=1))
     return model(nodes, ["v0"], ["y"])
@@ -104,7 +106,7 @@ FAMILIES: dict[str, Callable[[int], bytes]] = {
 
 
 def seconds(data: bytes, config: str) -> tuple[float, int]:
-    """(processor time of one compilation, commands of the program)."""
+    """(CPU seconds of one compilation, commands of the program)."""
     with tempfile.TemporaryDirectory() as folder, Session(config, cache_dir=folder) as session:
         start = time.process_time()
         program: Any = session.compile(data)
@@ -112,11 +114,11 @@ def seconds(data: bytes, config: str) -> tuple[float, int]:
 
 
 def main() -> int:
-    """Print the table; 1 if a family grows by more than its size."""
+    """Print the table. Returns 1 if a family grows superlinearly."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="tiny", help="the device")
     parser.add_argument("--most", type=int, default=100_000, help="nodes of the largest models")
-    parser.add_argument("--family", choices=FAMILIES, action="append", help="only this one; may be repeated")
+    parser.add_argument("--family", choices=FAMILIES, action="append", help="only this family; may be repeated")
     chosen = parser.parse_args()
     seconds(chain(10), chosen.config)  # imports
     missed = False

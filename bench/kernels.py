@@ -1,7 +1,7 @@
-"""How fast the matrix kernels are: GFLOP/s of representative tiles, beside a numpy sgemm of the same size.
+"""The speed of the matrix kernels: GFLOP/s of representative tiles, and of numpy's sgemm of the same size.
 
-Run as ``python bench/kernels.py [--simd NAME]``; everything is on one thread. The ratio is to numpy in the same run, so
-that it means something on any machine.
+Run as ``python bench/kernels.py [--simd NAME]``, on one thread. The ratio to numpy in the same run is comparable
+between machines.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ class Tile(NamedTuple):
 
     @property
     def k(self) -> int:
+        """Summands per output."""
         return self.ic * self.kernel**2
 
     @property
     def flops(self) -> int:
+        """Floating-point operations of the tile."""
         return 2 * self.oh * self.ow * self.oc * self.k
 
     @property
     def label(self) -> str:
+        """The tile as text."""
         return f"{self.oh}x{self.ow}x{self.oc} of {self.kernel}x{self.kernel}x{self.ic}/{self.stride}"
 
 
@@ -60,11 +63,11 @@ TILES = (
 
 
 KINDS = ((DType.FLOAT32, 0), (DType.INT8, 0), (DType.UINT8, 120))
-"""Types and the zero point of the weights."""
+"""Types, each with a zero point of the weights."""
 
 
 def best_seconds(call: Callable[[], Any], budget: float = 0.15) -> float:
-    """The shortest time of one call, of as many as fit into the budget."""
+    """The shortest time of one call, among as many as fit the budget."""
     best, end = float("inf"), time.perf_counter() + budget
     while time.perf_counter() < end:
         start = time.perf_counter()
@@ -78,7 +81,7 @@ def as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def conv_seconds(tile: Tile, dtype: DType, w_zero: int = 0) -> float:
-    """One call of the kernel on random data, weights less ``w_zero``."""
+    """Seconds of one call of the kernel on random data. ``w_zero``: zero point of the weights."""
     rng = np.random.default_rng(0)
     side = (tile.oh - 1) * tile.stride + tile.kernel, (tile.ow - 1) * tile.stride + tile.kernel
     low, high = (0, 200) if dtype is DType.UINT8 else (-100, 100)
@@ -95,7 +98,7 @@ def conv_seconds(tile: Tile, dtype: DType, w_zero: int = 0) -> float:
 
 
 def sgemm_seconds(tile: Tile) -> float:
-    """numpy's float32 product of the same size, its columns already laid out."""
+    """Seconds of numpy's float32 product of the same size, with im2col done before."""
     rng = np.random.default_rng(0)
     a = rng.random((tile.oh * tile.ow, tile.k), np.float32)
     b = rng.random((tile.k, tile.oc), np.float32)
@@ -104,6 +107,7 @@ def sgemm_seconds(tile: Tile) -> float:
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--simd", default="auto", help="portable, avx2, avx512, avx512vnni or auto")
     _core.set_simd(parser.parse_args().simd)
@@ -120,6 +124,6 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 if __name__ == "__main__":
     if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
-        # numpy reads these when it is imported, which has happened: start again with them set.
+        # numpy reads these variables on import, so start again with them set.
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ONE_THREAD})
     main()

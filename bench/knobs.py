@@ -20,12 +20,12 @@ NETWORKS = {
     "resnet50-int8": "int8 ResNet-50, 224 x 224",
     "bert-fp16": "float16 encoder of two BERT layers, 128 tokens of 256",
 }
-"""What is on the page, in words. All with a batch of one and random weights, which no time depends on."""
+"""The networks of the page. All have a batch of one and random weights, which do not affect times."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """A key of the config, what it is called, and its values with their labels."""
+    """A key of the config, its name, and its values with labels."""
 
     key: str
     name: str
@@ -33,7 +33,7 @@ class Knob:
 
 
 def knobs(base: Config) -> list[Knob]:
-    """What the page turns, one at a time."""
+    """The parameters of the page, each varied alone."""
     sizes = (128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
     counts = [(str(count), count) for count in (1, 2, 4, 8)]
     speeds = [(f"{times:g} x", int(base.dram.bandwidth * times)) for times in (0.25, 0.5, 1, 2, 4)]

@@ -1,6 +1,6 @@
-"""How far the compiler keeps its laws on random layers: the worst case of each law on each device.
+"""How well the compiler keeps its laws on random layers: the worst case of each law on each device.
 
-Run as ``python -m bench.laws --cases 100``. ``--law`` and ``--device`` choose; ``--seed`` takes other cases; ``--page``
+Run as ``python -m bench.laws --cases 100``. ``--law`` and ``--device`` select; ``--seed`` changes the cases; ``--page``
 writes the results as a page of the documentation. Exit code 1 if a law is broken.
 """
 
@@ -22,9 +22,10 @@ from tests.support.laws.laws import LAWS
 
 @dataclass(frozen=True)
 class Worst:
-    """Of the cases of a law on a device: their number, how many broke the law, and the worst one.
+    """The results of a law on a device: number of cases, number of violations, and the worst case.
 
-    ``ratio``: of the worst figure to the allowed one; at most 1 where the law holds. ``text``: the case, its figures.
+    ``ratio``: the worst figure divided by the allowed one; at most 1 if the law holds. ``text``: the case with its
+    figures.
     """
 
     cases: int
@@ -34,12 +35,12 @@ class Worst:
 
     @property
     def cell(self) -> str:
-        """The ratio as the tables show it."""
+        """The ratio as a table cell."""
         return f"{self.ratio:.2f}" if self.cases else "-"
 
 
 def walk(law: str, name: str, cases: int, seed: int) -> Worst:
-    """The worst of so many cases of a law on a device. Cases that the device cannot have do not count."""
+    """The worst of ``cases`` cases of a law on a device. Cases that the device does not support do not count."""
     found, broken, worst, text = 0, 0, 0.0, ""
     for number in range(cases):
         rng = Random(f"{law} {name} {seed} {number}")

@@ -1,14 +1,14 @@
-"""Mutants: small faults put into the code one at a time, to see which of them the unit tests notice.
+"""Mutation testing: small faults are inserted into the code one at a time, to see which of them the unit tests detect.
 
     python -m bench.mutants --seed 1 --count 20 --files 'npusim/compiler/*'
 
-Draws ``count`` of all places where production code can be changed into other code that still parses: comparisons,
-arithmetic, constants, conditions, bounds, statements left out. Each mutant lives alone in a copy of the tree, where the
-folder of tests that belongs to its file is run (``tests_of``). Tests that fail, or do not end, have killed it. Text for
-people (docstrings, messages, logs), annotations, decorators and sizes of caches are left alone. A seed draws the same
-mutants from the same tree on every machine.
+Draws ``count`` of all places where production code can be changed into other valid code: comparisons, arithmetic,
+constants, conditions, bounds, omitted statements. Each mutant is placed in a copy of the tree, where the tests of its
+file are run (``tests_of``). A mutant is killed if these fail or do not end. Text for users (docstrings, messages,
+logs), annotations, decorators and sizes of caches are not mutated. A seed draws the same mutants from the same tree on
+every machine.
 
-Exit status: 0 when at least nine of ten of each draw were killed, else 1.
+Exit status: 0 if at least nine of ten mutants of each draw were killed, otherwise 1.
 """
 
 import argparse
@@ -33,10 +33,10 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "npusim/validate": "tests/validation",
     "hal/abi": "tests/abi",
-}  # packages whose tests are not below tests/unit
+}  # packages whose tests are not in tests/unit
 MEMORY = 256 << 30
-"""A mutant may ask for any amount of memory; this many bytes of addresses it gets. Simulated DRAM takes gibibytes of
-them, and hardly any memory."""
+"""Limit of the address space in bytes, because a mutant may allocate any amount of memory. Simulated DRAM takes
+gibibytes of addresses, but little memory."""
 _RUN = f"""
 import resource, sys, pytest
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
@@ -71,7 +71,7 @@ UNSEEN = frozenset(
 
 
 class Mutant(NamedTuple):
-    """``file`` with ``text`` in place of the bytes ``start`` to ``end``."""
+    """``file`` with the bytes ``start`` to ``end`` replaced by ``text``."""
 
     file: str
     line: int
@@ -94,7 +94,7 @@ class Mutant(NamedTuple):
 
 
 def mutations(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901, PLR0912
-    """Pairs of ``node``, or a part of it, and what could stand in its place."""
+    """Pairs of ``node``, or a part of it, and a possible replacement."""
     match node:
         case ast.Compare(ops=[op]):
             yield node, ast.Compare(node.left, [COMPARISONS[type(op)]()], node.comparators)
@@ -114,10 +114,10 @@ def mutations(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901
         case ast.Constant(value=bool() as value):
             yield node, ast.Constant(not value)
         case ast.Constant(value=float() as number):
-            yield node, ast.Constant(2 * number or 1.0)  # one more of a million is not a fault that figures show
+            yield node, ast.Constant(2 * number or 1.0)  # a change by one of a million would not be detected
         case ast.Constant(value=int() as number):
             yield node, ast.Constant(number + 1)
-            if number:  # -1 for 0 is the same element of a list of one, and the same in most comparisons
+            if number:  # -1 for 0 is the same element of a list of one, and equal in most comparisons
                 yield node, ast.Constant(number - 1)
         case ast.Call(func=ast.Name(id=name)) if name in CALLS:
             yield node, ast.Call(ast.Name(CALLS[name]), node.args, node.keywords)
@@ -152,12 +152,12 @@ def typing_union(node: ast.BinOp) -> bool:
 
 
 def seen(node: ast.AST) -> Iterator[ast.AST]:
-    """``node`` and all below it that tests can tell from something else: no text for people, no annotations."""
+    """``node`` and its descendants that tests can observe: no text for users, no annotations."""
     match node:
         case ast.JoinedStr() | ast.Import() | ast.ImportFrom():
             return
         case ast.Call(func=ast.Name("lru_cache") | ast.Attribute(attr="lru_cache")):
-            return  # the size of a cache changes no result
+            return  # the size of a cache does not affect results
         case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if name in SPOKEN:
             return
         case (
@@ -174,7 +174,7 @@ def seen(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def mutants_of(file: str) -> list[Mutant]:
-    """Every mutant of ``file``, in the order of its text."""
+    """All mutants of ``file``, in order of position."""
     source = (ROOT / file).read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -193,7 +193,7 @@ def mutants_of(file: str) -> list[Mutant]:
 
 
 def tests_of(file: str) -> str:
-    """The folder, or the pattern of files, with the tests of a production file: the nearest that there is."""
+    """The folder, or pattern of files, with the nearest tests of a production file."""
     package, _, module = file.removesuffix(".py").rpartition("/")
     if package in ELSEWHERE:
         return ELSEWHERE[package]
@@ -208,7 +208,7 @@ def tests_of(file: str) -> str:
 
 
 class Copy:
-    """A copy of the tree in ``folder``, in which tests are run."""
+    """A copy of the tree in ``folder`` for running tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -221,9 +221,10 @@ class Copy:
             compileall.compile_dir(folder / package, quiet=2)
 
     def passes(self, tests: str, limit: float | None, mutated: str = "") -> bool:
-        """Whether ``tests`` pass within ``limit`` seconds; those that name the ``mutated`` file's module come first."""
+        """Whether ``tests`` pass within ``limit`` seconds. Those that name the module of the ``mutated`` file run
+        first."""
         chosen = [str(path.relative_to(self.folder)) for path in self._in_order(tests, mutated)]
-        # A mutant's bytecode is not written: it could have the time and size of the original's.
+        # No bytecode is written: that of a mutant could have the time and size of the original.
         env = os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         command, nowhere = [sys.executable, "-c", _RUN, *chosen], subprocess.DEVNULL
         process = subprocess.Popen(
@@ -248,7 +249,7 @@ class Copy:
         return sorted(files, key=lambda file: not named.search(file.read_text(encoding="utf-8")))
 
     def limit(self, tests: str) -> float:
-        """Seconds that ``tests`` may take with a mutant: five times what they take without."""
+        """Time limit in seconds for ``tests`` with a mutant: five times the time without one."""
         if tests not in self._limits:
             began = time.monotonic()
             if not self.passes(tests, None):
@@ -257,7 +258,7 @@ class Copy:
         return self._limits[tests]
 
     def survives(self, mutant: Mutant) -> bool:
-        """Whether the tests of its file pass with ``mutant`` in place."""
+        """Whether the tests of its file pass with ``mutant``."""
         tests, path = tests_of(mutant.file), self.folder / mutant.file
         limit = self.limit(tests)
         source, times = path.read_bytes(), path.stat()
@@ -276,7 +277,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="one draw for each")
     parser.add_argument("--count", type=int, default=20, help="mutants of a draw")
     parser.add_argument("--files", action="append", help="a pattern of paths, such as npusim/isa/*; may be repeated")
-    parser.add_argument("--list", action="store_true", help="only list what would be tried")
+    parser.add_argument("--list", action="store_true", help="only list the drawn mutants")
     args = parser.parse_args()
     files = sorted(str(path.relative_to(ROOT)) for top in ("npusim", "hal") for path in (ROOT / top).rglob("*.py"))
     wanted = [file for file in files if not args.files or any(fnmatch.fnmatch(file, pattern) for pattern in args.files)]

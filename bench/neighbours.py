@@ -1,9 +1,9 @@
-"""Whether more is never slower: SRAM, DMA channels, cores, DRAM bandwidth, one step at a time.
+"""Checks that more hardware is not slower: SRAM, DMA channels, cores, DRAM bandwidth, one step at a time.
 
-Run as ``python -m bench.neighbours``. Each network is compiled and timed, without arithmetic, for each value of a knob;
-each pair of neighbouring values in which the larger one is slower by more than the limit is told. ``--suite`` goes
-through more devices and networks, some 600 pairs. ``--write`` writes a table of all of them, ``--keep`` each design as
-soon as it is timed: what the same sources have timed is not timed again. Exit code 1 if there is such a pair.
+Run as ``python -m bench.neighbours``. Each network is compiled and timed without arithmetic for each value of a knob.
+Pairs of neighbouring values are reported if the larger one is slower by more than the limit. ``--suite`` covers more
+devices and networks, about 600 pairs. ``--write`` writes a table of all of them. ``--keep`` stores each timed design,
+so that the same sources do not time it again. Exit code 1 if there is such a pair.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from npusim.timing.forecast import forecast
 
 KIB, MIB = 1 << 10, 1 << 20
 LIMIT = 0.005
-"""Slower by this share of the time at most: what the estimates of the compiler may err by."""
+"""Allowed slowdown as a fraction: the error of the estimates of the compiler."""
 SRAM = (
     *(size * KIB for size in (64, 96, 128, 192, 256, 384, 512, 768)),
     *(size * MIB // 2 for size in (2, 3, 4, 6, 8, 12, 16, 32)),
 )
 COUNTS = range(1, 9)
 TIMES = ("1/4", "1/2", "1", "2", "4", "8")
-"""Of the bandwidth that the config has."""
+"""Factors of the bandwidth of the config."""
 ARRAYS = (8, 16, 32, 64, 128)
 LANES = (8, 16, 32, 64, 128)
 DEVICES = ("edge", "mobile", "server")
@@ -49,18 +49,18 @@ SUITE = {
     "rk3588_core": ("yolov5s", "mobilenet_v2"),
     "server": ("resnet50-int8", "bert-fp16", "prefill-fp16"),
 }
-"""Devices, and what is timed on each."""
+"""Devices, and the networks to time on each."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A device, made of a config by one key, and the time of a network on it; None where it does not fit."""
+    """A device, made from a config by one key, and the time of a network on it; None if the network does not fit."""
 
     label: str
     time_ps: int | None = None
     traffic: int = 0
     forecast_ps: int = 0
-    """What the compiler thought of it; 0 where it has not thought of this inference."""
+    """The forecast of the compiler; 0 if there is none for this inference."""
 
 
 @dataclass
@@ -73,14 +73,14 @@ class Walk:
     designs: list[Design] = field(default_factory=list)
 
     def pairs(self) -> Iterator[tuple[Design, Design, float]]:
-        """Neighbouring designs that both work: (less, more, how much slower more is, as a share)."""
+        """Neighbouring designs that both fit: (smaller, larger, relative slowdown of the larger)."""
         for less, more in pairwise(design for design in self.designs if design.time_ps is not None):
             assert less.time_ps is not None
             assert more.time_ps is not None
             yield less, more, more.time_ps / less.time_ps - 1
 
     def lost(self) -> Iterator[str]:
-        """Designs that do not work though a smaller one does."""
+        """Designs that do not fit although a smaller one does."""
         works = False
         for design in self.designs:
             if works and design.time_ps is None:
@@ -89,12 +89,12 @@ class Walk:
 
 
 def size_text(size: int) -> str:
-    """A power of two of bytes for people."""
+    """A power of two of bytes as text."""
     return f"{size / MIB:g} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
 def values(knob: str, config: Config) -> list[tuple[str, int]]:
-    """(label, value) of a knob's steps, smallest first."""
+    """(label, value) of the steps of a knob, smallest first."""
     match knob:
         case "sram.bytes":
             return [(size_text(size), size) for size in SRAM]
@@ -114,11 +114,11 @@ def values(knob: str, config: Config) -> list[tuple[str, int]]:
 
 KNOBS = ("sram.bytes", "dma.channels", "cores", "dram.bandwidth")
 OTHERS = ("array", "vector.lanes")
-"""More of these may be slower: a larger array takes longer to fill."""
+"""Knobs for which more may be slower: a larger array takes longer to fill."""
 
 
 def sources() -> str:
-    """A digest of the package: what one version of it has timed says nothing of another."""
+    """A digest of the package, because times of one version are not valid for another."""
     state = hashlib.sha256()
     root = Path(npusim.__file__).parent
     for path in sorted(path for path in root.rglob("*.py*") if path.suffix in (".py", ".pyx")):
@@ -127,7 +127,7 @@ def sources() -> str:
 
 
 class Timer:
-    """Compiles and times networks, each design once; ``keep``: a file of what is known, a line of JSON for each."""
+    """Compiles and times networks, each design once. ``keep``: a file of known designs, one line of JSON each."""
 
     def __init__(self, keep: Path | None = None) -> None:
         self._known: dict[tuple[str, str], Design] = {}
@@ -163,16 +163,16 @@ class Timer:
             return Design(label, None)
         session = Session(config, cache_dir=False)
         result = session.run(program, timing_only=True)
-        if program.resident_bytes:  # what is asked for is an inference that finds its weights
+        if program.resident_bytes:  # the second inference finds its weights in SRAM
             result = session.run(program, timing_only=True)
         session.close()
-        # That of a whole stream, which only the first inference goes through where weights stay.
+        # A forecast covers the whole stream, which only the first inference executes if weights are pinned.
         thought = 0 if program.resident_bytes else forecast(list(decode(program.code)), config)
         return Design(label, result.time_ps, result.dram_read_bytes + result.dram_write_bytes, thought)
 
 
 def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
-    """A network on all values of a knob."""
+    """A network with all values of a knob."""
     found = Walk(graph.name, config.name, knob)
     for label, value in values(knob, config):
         try:
@@ -180,13 +180,13 @@ def walk(timer: Timer, graph: Graph, config: Config, knob: str) -> Walk:
                 **({"matrix.rows": value, "matrix.cols": value} if knob == "array" else {knob: value})
             )
         except ConfigError:
-            continue  # more banks than bytes, more SRAM than the device has addresses for
+            continue  # for example more banks than bytes, or more SRAM than the device can address
         found.designs.append(timer.measure(graph, design, label))
     return found
 
 
 def slower(walks: Sequence[Walk], limit: float) -> list[str]:
-    """A line for each pair in which more is slower than the limit allows, the worst first."""
+    """A line for each pair in which more is slower than the limit allows, worst first."""
     found = [
         (more_by, f"{walk.network:18} {walk.config:13} {walk.knob:15} {less.label:>8} -> {more.label:8} {more_by:+8.2%}"
                   f"  {(less.time_ps or 0) / 1e6:12.1f} -> {(more.time_ps or 0) / 1e6:10.1f} us"
@@ -197,7 +197,7 @@ def slower(walks: Sequence[Walk], limit: float) -> list[str]:
 
 
 def table(walks: Sequence[Walk]) -> str:
-    """Markdown: of each walk the time and the traffic."""
+    """A Markdown table with time and traffic of each walk."""
     lines: list[str] = []
     for one in walks:
         lines += [
@@ -213,12 +213,12 @@ def table(walks: Sequence[Walk]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits, or a dash for what does not work."""
+    """Four digits, or a dash if unknown."""
     return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:.0f}"
 
 
 def summary(walks: Sequence[Walk], limit: float) -> str:
-    """How many pairs, how many break the limit, and which."""
+    """The number of pairs, and those that exceed the limit."""
     count = sum(1 for walk in walks for _ in walk.pairs())
     bad, lost = slower(walks, limit), [line for walk in walks for line in walk.lost()]
     head = f"{count} neighbouring pairs, {len(bad)} slower by more than {limit:.1%}, {len(lost)} lost"
@@ -229,18 +229,20 @@ def summary(walks: Sequence[Walk], limit: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Walk, print what is slower, write the tables; 1 if more was slower somewhere."""
+    """Walk all knobs, print slower pairs, write the tables. Returns 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=__doc__)
     parser.add_argument(
-        "--network", choices=[*NETWORKS, *PUBLIC], action="append", help="only this one; may be repeated"
+        "--network", choices=[*NETWORKS, *PUBLIC], action="append", help="only this network; may be repeated"
     )
     parser.add_argument("--config", action="append", help="a device to start from; may be repeated")
-    parser.add_argument("--knob", choices=[*KNOBS, *OTHERS], action="append", help="only this one; may be repeated")
+    parser.add_argument("--knob", choices=[*KNOBS, *OTHERS], action="append", help="only this knob; may be repeated")
     parser.add_argument("--suite", action="store_true", help="some networks on each of many devices")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="where each design is kept, and looked for")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="share of the time (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="file of known designs")
     parser.add_argument(
-        "--models", type=Path, default=Path(gettempdir()) / "npusim-networks", help="where models are kept"
+        "--limit", type=float, default=LIMIT, help="allowed slowdown, a fraction (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--models", type=Path, default=Path(gettempdir()) / "npusim-networks", help="folder of the models"
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the result there, after every walk")
     options = parser.parse_args(arguments)

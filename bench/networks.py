@@ -1,4 +1,4 @@
-"""The networks that designs are compared on, each as a graph, without weights of any meaning."""
+"""The networks for comparing designs, as graphs with random weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFILL = BertSizes(layers=2, hidden=1024, heads=16, sequence=512, intermediate=
 
 
 def half(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with every float32 as float16 but the scales of Resize, which are none of its elements."""
+    """The model with all float32 values as float16, except the scales of Resize, which must be float32."""
     scales = {name for node in model.graph.node if node.op_type == "Resize" for name in node.input[1:]}
     for index, tensor in enumerate(model.graph.initializer):
         if tensor.data_type == TensorProto.FLOAT and tensor.name not in scales:
@@ -53,7 +53,7 @@ NETWORKS: dict[str, Callable[[Path], onnx.ModelProto]] = {
     "bert-fp32": lambda folder: bert(SMALL_BERT),
     "prefill-fp16": lambda folder: half(bert(PREFILL, fused_norm=True)),
 }
-"""By name: what builds the model; a folder for the files of the tool that quantises."""
+"""Functions that build a model; the argument is a folder for files of the quantiser."""
 
 
 PUBLIC = {
@@ -61,11 +61,12 @@ PUBLIC = {
     "squeezenet": (1, 224, 224, 3), "inception_v1": (1, 224, 224, 3), "efficientnet_edgetpu_s": (1, 224, 224, 3),
     "unet_mobilenet_v2": (1, 224, 224, 3), "yolov5s": (1, 320, 320, 3), "yolov8n": (1, 320, 320, 3),
 }  # fmt: skip
-"""Of ``npusim.validate.networks``: the shape of an image."""
+"""Networks of ``npusim.validate.networks``, with the shape of an image."""
 
 
 def network(name: str, folder: Path) -> Graph:
-    """A network as a graph; built once into ``folder``, which is made, and read from there afterwards, or public."""
+    """A network as a graph, public or built. A built model is stored in ``folder``, which is created, and read from
+    there later."""
     if name in PUBLIC:
         graph = public.NETWORKS[name].make(PUBLIC[name])
         graph.name = name

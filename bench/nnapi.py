@@ -1,9 +1,9 @@
-"""What the NNAPI driver costs its host, and what a burst saves on the device.
+"""The cost of the NNAPI driver on the host, and the gain of a burst on the device.
 
-``python -m bench.nnapi [--config edge] [--profile 25]``: one core, processor time where nothing else is said. The
-mutants are those of ``bench.nnapi_validate``, of the tests' small models if the conformance examples are not there. The
-exit code is 1 if a figure is not what the driver promises: 1000 mutants a second, prepareModelFromCache in a tenth of
-prepareModel's time, a second frame that is faster than the first.
+``python -m bench.nnapi [--config edge] [--profile 25]``: on one core, in processor time unless stated otherwise. The
+mutants are those of ``bench.nnapi_validate``, or of the small models of the tests if the conformance examples are not
+available. The exit code is 1 if a requirement is missed: 1000 mutants per second, prepareModelFromCache in a tenth of
+the time of prepareModel, a second frame that is faster than the first.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from tests.support.nnapi_examples.mutations import MUTATIONS
 
 NONE = ErrorStatus.NONE
 MOST_FROM_CACHE = 0.1
-"""prepareModelFromCache's time as a part of prepareModel's."""
+"""Limit of the time of prepareModelFromCache relative to prepareModel."""
 ROUNDS = 300
 
 
 def row(name: str, value: str, wanted: str = "") -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     print(f"{name:<58}{value:>16}  {wanted}")
 
 
 def validation(device: Any, every: int) -> bool:
-    """Mutants a second through getSupportedOperations_1_3 and prepareModel_1_3."""
+    """Mutants per second through getSupportedOperations_1_3 and prepareModel_1_3."""
     models = [model for _, model in valid_models()] if available() else [make() for make in ALL.values()]
     kinds = list(MUTATIONS)
     found = (mutant.model for model in models for mutant in mutants(model, kinds))
@@ -58,7 +58,7 @@ def validation(device: Any, every: int) -> bool:
 
 
 def executors(prepared: Any, case: Case) -> dict[str, Callable[[], ErrorStatus]]:
-    """An execution of each kind, from the call to its end."""
+    """A function per kind of execution, from the call to its end."""
     request = case.request
     pools: Any = [aidl_types.RequestMemoryPool(pool=case.memory)]
     modern = aidl_types.Request(request.inputs, request.outputs, pools)
@@ -94,7 +94,7 @@ def executors(prepared: Any, case: Case) -> dict[str, Callable[[], ErrorStatus]]
 
 
 def small_executions(device: Any) -> None:
-    """Real time of an addition of four numbers, by the kind of execution."""
+    """Host time of an addition of four numbers, by kind of execution."""
     prepared = prepared_model(device, add())
     for name, execute in executors(prepared, add_case()).items():
         times = []
@@ -106,7 +106,7 @@ def small_executions(device: Any) -> None:
 
 
 def endless_loop(device: Any) -> None:
-    """Real time of a loop that is stopped after the interface's default of two simulated seconds."""
+    """Host time of a loop that is stopped after the default timeout of two simulated seconds."""
     frame = Frame([np.ones(1, np.bool_), np.ones(2, np.float32)], [1, 8], [(1,), (2,)])
     begin = time.perf_counter()
     status, _, _ = prepared_model(device, loop()).executeSynchronously_1_3(frame.request, 0, None, None)
@@ -115,7 +115,7 @@ def endless_loop(device: Any) -> None:
 
 
 def profile(device: Any, lines: int) -> None:
-    """Where the time of executeSynchronously_1_3 goes: in the caller's thread, then in the device's."""
+    """A profile of executeSynchronously_1_3: on the thread of the caller, then on that of the device."""
     prepared, request = prepared_model(device, add()), add_case().request
     for on_thread in (lambda call: call(), device._engine.executor._call):
         recorder = cProfile.Profile()
@@ -129,7 +129,7 @@ def profile(device: Any, lines: int) -> None:
 
 
 def timed(call: Callable[[PreparedCallback], ErrorStatus]) -> float:
-    """Seconds from a launch to the callback."""
+    """Seconds from a launch to its callback."""
     callback = PreparedCallback()
     begin = time.perf_counter()
     assert call(callback) is NONE
@@ -138,7 +138,7 @@ def timed(call: Callable[[PreparedCallback], ErrorStatus]) -> float:
 
 
 def compilation_cache(config: str, model: Model) -> bool:
-    """prepareModel and prepareModelFromCache of a network, each by a driver that has just started."""
+    """prepareModel and prepareModelFromCache of a network, each by a fresh driver."""
     with tempfile.TemporaryDirectory() as state:
         files = [os.open(Path(state) / name, os.O_RDWR | os.O_CREAT) for name in ("model", "data")]
         cache = [[files[0]]], [[files[1]]], bytes(32)
@@ -157,7 +157,7 @@ def compilation_cache(config: str, model: Model) -> bool:
 
 
 def frames(device: Any, model: Model) -> bool:
-    """Simulated time of the first and the second frame of a burst."""
+    """Simulated time of the first and second frame of a burst."""
     image = np.zeros((1, 224, 224, 3), np.float32)
     case = Case([image], [4 * 1000], [(1, 1000)])
     burst = Burst(prepared_model(device, model))
@@ -176,8 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="edge")
-    parser.add_argument("--every", type=int, default=100, help="take every so many-th mutant")
-    parser.add_argument("--profile", type=int, default=0, metavar="LINES", help="and profile small executions")
+    parser.add_argument("--every", type=int, default=100, help="use every N-th mutant")
+    parser.add_argument("--profile", type=int, default=0, metavar="LINES", help="also profile small executions")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     network = mobilenet()

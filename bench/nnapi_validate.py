@@ -1,8 +1,8 @@
-"""How many models a second the NNAPI driver checks, on one core: ``python -m bench.nnapi_validate [--every N]``.
+"""Models per second that the NNAPI driver validates on one core: ``python -m bench.nnapi_validate [--every N]``.
 
-Valid models and mutants of the conformance examples (tests/support/nnapi_examples/examples.py says where these are), by
-validation alone and through the driver: getSupportedOperations_1_3, then prepareModel_1_3 with its callback. The
-exit code is 1 if the driver refuses fewer than 1000 mutants a second.
+Valid models and mutants of the conformance examples (their location is in tests/support/nnapi_examples/examples.py), by
+validation alone and through the driver: getSupportedOperations_1_3, then prepareModel_1_3 with its callback. The exit
+code is 1 if the driver refuses fewer than 1000 mutants per second.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LEAST_PER_SECOND = 1000
 
 
 class Callback:
-    """Keeps what it is told."""
+    """Records the statuses that it receives."""
 
     def __init__(self) -> None:
         self.told: list[ErrorStatus] = []
 
     def notify_1_3(self, status: ErrorStatus, prepared: object) -> None:
-        """The newest form of the interface."""
+        """The newest method of the interface."""
         self.told.append(status)
 
 
 def refuse(device: Any, model: Model) -> None:
-    """Have the driver refuse a model, three times over. Raises AssertionError if it does not."""
+    """Let the driver refuse a model three times. Raises AssertionError if it does not."""
     callback = Callback()
     supported, _ = device.getSupportedOperations_1_3(model)
     preference, priority = ExecutionPreference.FAST_SINGLE_ANSWER, Priority.MEDIUM
@@ -45,7 +45,7 @@ def refuse(device: Any, model: Model) -> None:
 
 
 def per_second(work: Callable[[Model], object], models: Iterable[Model]) -> tuple[int, float]:
-    """How many models there were, and how many of them a second of processor time."""
+    """(number of models, models per second of processor time)."""
     count, seconds = 0, 0.0
     for model in models:
         begin = time.thread_time()
@@ -56,9 +56,9 @@ def per_second(work: Callable[[Model], object], models: Iterable[Model]) -> tupl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each measurement."""
+    """Print a line per measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=20, help="take every so many-th mutant")
+    parser.add_argument("--every", type=int, default=20, help="use every N-th mutant")
     every = parser.parse_args(arguments).every
     if not available():
         print(f"no examples in {VECTORS}")

@@ -1,9 +1,8 @@
-"""What one run of a tiny graph costs the host, through the C library, and one question: ``python -m bench.onnxifi``.
+"""The cost on the host of a run of a tiny graph through the C library, and of a query: ``python -m bench.onnxifi``.
 
-Simulated time is not meant here. The graph (Relu of four numbers) is bound once. The table gives, for each way to run
-it, the best and the median batch, in real time and in CPU time; then the same without the library: the engine's own
-door to the device, and the driver on the device without threads. Last, what onnxGetBackendCompatibility takes for a
-model of one convolution.
+Measures host time, not simulated time. The graph (Relu of four numbers) is bound once. The table shows the best and the
+median batch in real time and CPU time for each way to run it, then the same without the library: through the executor,
+and through the driver without threads. Last, the time of onnxGetBackendCompatibility for a model of one convolution.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def tiny_model() -> bytes:
 
 
 def build_client(folder: Path) -> Path:
-    """The C client, linked with the library where it is."""
+    """Build the C client, linked with the installed library."""
     library, target = abi.LIBRARIES[0], folder / "client"
     flags = [*library.cflags.split(), str(CLIENT), "-o", str(target), *library.ldflags.split()]
     subprocess.run(["gcc", "-std=gnu11", "-O2", "-Wall", "-Wextra", *flags], check=True)
@@ -54,7 +53,7 @@ def build_client(folder: Path) -> Path:
 
 
 def measure_library(client: Path, model: Path, way: str, runs: int, batches: int) -> list[Sample]:
-    """The client's samples in an environment that holds nothing else."""
+    """Run the client in a minimal environment and return its samples."""
     command = [str(client), str(model), way, str(runs), str(batches)]
     environment = {"NPUSIM_ONNXIFI_BACKENDS": CONFIG}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=120)
@@ -62,6 +61,7 @@ def measure_library(client: Path, model: Path, way: str, runs: int, batches: int
 
 
 def measure_python(batch: Callable[[int], None], runs: int, batches: int) -> list[Sample]:
+    """Time batches in this process."""
     samples = []
     batch(runs)
     for _ in range(batches):
@@ -72,6 +72,7 @@ def measure_python(batch: Callable[[int], None], runs: int, batches: int) -> lis
 
 
 def measure_executor(program: Program, runs: int, batches: int) -> list[Sample]:
+    """Time batches of an executor."""
     with Executor(CONFIG) as executor:
         request = Request(program, {"x": INPUT})
 
@@ -83,6 +84,7 @@ def measure_executor(program: Program, runs: int, batches: int) -> list[Sample]:
 
 
 def measure_driver(program: Program, runs: int, batches: int) -> list[Sample]:
+    """Time batches of the driver."""
     device = NpuDevice(load_config(CONFIG))
     driver = Driver(device.bus)
     loaded = driver.load(program)
@@ -95,7 +97,7 @@ def measure_driver(program: Program, runs: int, batches: int) -> list[Sample]:
 
 
 def convolution() -> bytes:
-    """A model of one node, with input channels as many as output channels."""
+    """A model of one convolution with equal numbers of input and output channels."""
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64, 56, 56]) for name in "xy"]
     weights = helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 64, 3, 3])
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
@@ -104,6 +106,7 @@ def convolution() -> bytes:
 
 
 def measure_compatibility(questions: int, batches: int) -> list[Sample]:
+    """Time compatibility queries."""
     model = convolution()
 
     def batch(count: int) -> None:
@@ -114,12 +117,14 @@ def measure_compatibility(questions: int, batches: int) -> list[Sample]:
 
 
 def line(name: str, samples: list[Sample]) -> str:
+    """A line of the table."""
     real, cpu = ([sample[column] for sample in samples] for column in (0, 1))
     values = (min(real), statistics.median(real), min(cpu), statistics.median(cpu))
     return f"{name:<44}" + "".join(f"{value:>10.1f}" for value in values)
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("--runs", type=int, default=200, help="runs in a batch, at most 256: more do not wait at once")
     parser.add_argument("--batches", type=int, default=20)

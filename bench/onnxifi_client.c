@@ -1,8 +1,8 @@
-/* What one run of a tiny graph costs the host: onnxifi_client MODEL WAY RUNS BATCHES, linked with the library.
+/* The cost on the host of one run of a tiny graph: onnxifi_client MODEL WAY RUNS BATCHES, linked with the library.
  *
- * MODEL maps x, float[4], to y. WAY: "sync" waits for each run; "async" hands over RUNS runs, then waits for all of
- * them; "fence" is async with an input event for each, signalled after the run was handed over. Prints, for each batch, microseconds per run: real time, and CPU
- * time of the process. */
+ * MODEL maps x, float[4], to y. WAY: "sync" waits for each run; "async" submits RUNS runs, then waits for all of them;
+ * "fence" is async with an input event per run, signalled after the run was submitted. Prints microseconds per run for
+ * each batch: real time, and CPU time of the process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

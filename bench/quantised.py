@@ -1,8 +1,8 @@
-"""Time and traffic of quantised files of public networks, beside those of the networks on integers.
+"""Time and traffic of quantised model files of public networks, compared with the networks on integers.
 
-``python -m bench.quantised``: each network of ``npusim.validate`` as onnxruntime's quantiser writes it (QDQ, random
-calibration), against the network given the file's scales. Exit code 1 if a file takes more than 1.03 times the time or
-1.02 times the traffic. ``--network`` and ``--device`` choose; ``--size`` is that of images.
+``python -m bench.quantised``: each network of ``npusim.validate`` as written by onnxruntime's quantiser (QDQ, random
+calibration), compared with the network with the scales of the file. Exit code 1 if a file takes more than 1.03 times
+the time or 1.02 times the traffic. ``--network`` and ``--device`` select; ``--size`` is that of images.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SHAPES: dict[str, Shape] = {
     "micronet_ad_m": (1, 32, 32, 1),
     "rnnoise": (1, 42),
 }
-"""Inputs of networks that are not for images of three colours."""
+"""Inputs of networks that do not process colour images."""
 DEVICES = ("edge", "mobile", "server", "rk3588_core", "ethos_u65_256")
 
 
 def file_and_network(name: str, size: int, activation: str) -> tuple[Graph, Graph]:
-    """The file of a network, loaded, and the network with its scales."""
+    """The graph of a model file of a network, and the network with the scales of the file."""
     graph = NETWORKS[name].make(SHAPES.get(name, (1, size, size, 3)))
     export = FloatExport(graph)
     with tempfile.TemporaryDirectory() as folder:
@@ -41,7 +41,7 @@ def file_and_network(name: str, size: int, activation: str) -> tuple[Graph, Grap
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each network and device."""
+    """Print a line per network and device."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", action="append", choices=NETWORKS, help="a network; all without it")
     parser.add_argument("--device", action="append", help=f"a device; {', '.join(DEVICES)} without it")

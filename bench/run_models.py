@@ -1,6 +1,6 @@
-"""Speed and memory on ResNet-50, as ratios taken in one run, on one thread of one CPU.
+"""Speed and memory on ResNet-50, as ratios within one run, on one thread of one CPU.
 
-Every measurement runs in a process of its own that is bound to one CPU; onnxruntime and npusim alternate in the same
+Every measurement runs in a separate process that is bound to one CPU. onnxruntime and npusim alternate in the same
 process, so that a busy machine slows both. Exit code 1 if a limit is missed. Needs the ``test`` extra.
 """
 
@@ -28,7 +28,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 @dataclass(frozen=True)
 class Row:
-    """One figure; ``limit`` is the most it may be, None where it is only told."""
+    """One figure. ``limit``: its maximum; None: no limit."""
 
     name: str
     value: float
@@ -37,11 +37,12 @@ class Row:
 
     @property
     def ok(self) -> bool:
+        """Whether the figure is within its limit."""
         return self.limit is None or self.value <= self.limit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print a table, optionally write JSON; returns the exit code."""
+    """Measure, print a table, optionally write JSON. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.run_models", description=__doc__)
     parser.add_argument("--config", default="edge", help="the device (default: edge)")
     parser.add_argument("--model", type=Path, help="a float32 model; default: ResNet-50 with random weights")
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    """Every figure, each from fresh processes."""
+    """All figures, each from fresh processes."""
     cold = min((_timing_in(f"cache{index}", options, False) for index in range(options.rounds)), key=_seconds)
     warm = min((_timing_in("cache0", options, True) for _ in range(options.rounds)), key=_seconds)
     speed = _child("speed", options)
@@ -93,7 +94,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The figures with their limits, aligned."""
+    """The figures with their limits as an aligned table."""
     lines = []
     for row in rows:
         limit = "" if row.limit is None else f"limit {row.limit:.4g} {row.unit}".rstrip()
@@ -103,7 +104,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were taken on."""
+    """The machine on which the figures were taken."""
     import onnxruntime
 
     return {
@@ -126,7 +127,7 @@ def _resnet50(directory: Path) -> Path:
 
 
 def _child(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one measurement in a fresh process and return what it found."""
+    """Run one measurement in a fresh process and return its result."""
     command = [sys.executable, "-m", "bench.run_models", "--child", name, "--config", options.config]
     command += ["--model", str(options.model), "--cache", str(options.cache), "--rounds", str(options.rounds)]
     done = subprocess.run(command, env={**os.environ, **ONE_THREAD}, stdout=subprocess.PIPE, text=True, check=False)
@@ -137,7 +138,7 @@ def _child(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _timing_in(cache: str, options: argparse.Namespace, from_cache: bool) -> dict[str, Any]:
-    """A timing-only run with its own cache directory, which must hold the program already, or must not."""
+    """A timing-only run with its own cache directory. ``from_cache``: whether the program must be in the cache."""
     options.cache = options.directory / cache
     found = _child("timing", options)
     if found["from_cache"] != from_cache:
@@ -150,7 +151,7 @@ def _seconds(found: dict[str, Any]) -> float:
 
 
 def _command(options: argparse.Namespace, arguments: Sequence[str]) -> float:
-    """Seconds that a command line takes, Python's start included."""
+    """Seconds of a command, including the start of Python."""
     command = [sys.executable, "-m", "npusim", *arguments]
     start = time.perf_counter()
     subprocess.run(
@@ -165,7 +166,7 @@ def _run_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def _timing(options: argparse.Namespace) -> dict[str, Any]:
-    """Compile (or find in the cache) and run without arithmetic, once, in a process that did nothing before."""
+    """Compile (or find in the cache) and run without arithmetic, once, in a fresh process."""
     import npusim
 
     start = time.perf_counter()
@@ -182,7 +183,7 @@ def _timing(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _speed(options: argparse.Namespace) -> dict[str, Any]:
-    """onnxruntime and npusim in turn, both warm, on the same inputs; outputs are compared."""
+    """onnxruntime and npusim alternately, both warm, on the same inputs. Outputs are compared."""
     import onnx
 
     import npusim

@@ -1,7 +1,7 @@
-"""What it takes to time a network on one design after the other, and what that would be the long way.
+"""The time to compile and time a network on several designs, compared with the slow path.
 
-Run as ``python -m bench.timed``: CPU time of this process, and ratios of it within the run. The long way is that of a
-program from a file, event by event: decoded, verified, and each thing that happens an event of the clock.
+Run as ``python -m bench.timed``: CPU time of this process, and ratios within the run. The slow path is that of a
+program from a file, event by event: decoded, verified, with each action an event of the clock.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ _T = TypeVar("_T")
 
 
 def timed(work: Callable[[], _T]) -> tuple[float, _T]:
-    """Seconds of CPU, and what came of it."""
+    """(CPU seconds, result) of a call."""
     begin = time.process_time()
     result = work()
     return time.process_time() - begin, result
 
 
 def run(config: Config, program: Program) -> tuple[float, str]:
-    """The time of a run, and what happened in it; on a fresh device, so that nothing is known of the program there."""
+    """(time of a run, its digest) on a fresh device without cached data of the program."""
     with Session(config, cache_dir=False) as session:
         seconds, result = timed(lambda: session.run(program, timing_only=True))
         return seconds, result.timeline.digest()
 
 
 def long_way(config: Config, program: Program) -> tuple[float, str]:
-    """The same with an event for each thing that happens."""
+    """The same, event by event."""
     with mock.patch.object(Machine, "_fast_forward", return_value=None):
         return run(config, program)
 
 
 def design(graph: Graph, config: Config) -> str:
-    """Compile for one design, and time that."""
+    """Compile for one design and time the run."""
     with Session(config, cache_dir=False) as session:
         compiling, program = timed(lambda: session.compile(graph))
     short, seen = run(config, program)
-    # What is known of a stream hangs on its program: of this copy nobody knows anything.
+    # Cached data belong to a program, so a copy has none.
     copied = dataclasses.replace(program, emitted=None)
     del program
     long, wanted = long_way(config, copied)
@@ -61,7 +61,7 @@ def design(graph: Graph, config: Config) -> str:
 
 
 def main() -> None:
-    """A line for each design."""
+    """Print a line per design."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet50_v1")
     parser.add_argument("--size", type=int, default=224, help="pixels along a side")

@@ -1,9 +1,9 @@
-"""How long the validation takes, and whether its fitted constants hold on rows that they were not fitted to.
+"""The time of the validation, and whether its fitted constants hold on rows that they were not fitted to.
 
 ``python -m bench.validate --data DIR``: seconds of processor time for each data set; exit code 1 if all together take
-more than a minute. With ``--hold-out`` the fitted keys of each machine are put off by 30 % and searched again on the
-half of the rows whose label has an even hash; the errors on both halves are printed beside those of the shipped values.
-The search goes from key to key in ever smaller steps; it takes minutes.
+more than a minute. With ``--hold-out`` the fitted keys of each machine are changed by 30 % and fitted again to the half
+of the rows whose label has an even hash. The errors on both halves are printed, with those of the shipped values. The
+search varies one key after the other in decreasing steps; it takes minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Number = int | Fraction
 
 @dataclass(frozen=True)
 class Machine:
-    """A config, the data sets that it is fitted to (rows of kinds that begin so), and the keys."""
+    """A config, the data sets that it is fitted to (prefixes of kinds of rows), and the keys."""
 
     config: str
     sets: tuple[str, ...]
@@ -81,7 +81,7 @@ def value(machine: Machine, key: str) -> Number:
 
 
 def points(machine: Machine, folder: Path, values: dict[str, Number]) -> list[DataPoint]:
-    """The machine's rows, predicted with other values of its keys."""
+    """The rows of a machine, predicted with other values of its keys."""
     keys = {key: str(number) if isinstance(number, Fraction) else number for key, number in values.items()}
     found = [pair for pair in find(folder)[0] if pair[0].name in machine.sets]
     with changed(machine.config, keys):
@@ -95,14 +95,14 @@ def half(rows: Sequence[DataPoint], parity: int) -> float:
 
 
 def moved(number: Number, factor: Fraction) -> Number:
-    """A value times a factor, as a value that a key can have."""
+    """A value times a factor, rounded to a value that a key can have."""
     if isinstance(number, Fraction):
         return (number * factor).limit_denominator(60)
     return max(0, round(number * factor))
 
 
 def search(machine: Machine, folder: Path) -> dict[str, Number]:
-    """Values that fit the even half, from starting values that are off by 30 %."""
+    """Values fitted to the even half of the rows, from starting values that are off by 30 %."""
     values = {key: moved(value(machine, key), Fraction(13, 10)) for key in machine.keys}
     values |= {key: min(number, Fraction(1)) for key, number in values.items() if key.endswith(("efficiency", "cycle"))
                and isinstance(number, Fraction)}  # fmt: skip
@@ -116,7 +116,7 @@ def search(machine: Machine, folder: Path) -> dict[str, Number]:
                     try:
                         found = half(points(machine, folder, trial), 0)
                     except NpusimError:
-                        continue  # out of the key's range
+                        continue  # out of the range of the key
                     if found < best:
                         best, values = found, trial
                         break
@@ -126,7 +126,7 @@ def search(machine: Machine, folder: Path) -> dict[str, Number]:
 
 
 def hold_out(folder: Path) -> None:
-    """Print what each machine's constants become when half of the rows decide, and the errors on the other half."""
+    """Print the constants of each machine fitted to half of the rows, and the errors on the other half."""
     names = {data.name for data, _ in find(folder)[0]}
     for machine in MACHINES:
         if not set(machine.sets) <= names:
@@ -140,7 +140,7 @@ def hold_out(folder: Path) -> None:
 
 
 def main() -> int:
-    """Exit code: 0, or 1 if the validation takes too long."""
+    """Returns 0, or 1 if the validation takes too long."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=carried_folder(), help="folder with the data sets")
     parser.add_argument("--hold-out", action="store_true", help="fit on half of the rows, show the other half's errors")

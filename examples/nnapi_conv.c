@@ -1,5 +1,5 @@
 /* Runs a convolution network through the NNAPI C API: 3x3 convolution with RELU, global average pool, classifier,
- * softmax. Prints the probabilities and what the simulated device took.
+ * softmax. Prints the probabilities and the time of the simulated device.
  *
  * Build: cc nnapi_conv.c $(pkg-config --cflags --libs neuralnetworks) */
 #include <NeuralNetworks.h>
@@ -10,7 +10,7 @@
 enum { SIZE = 16, IN = 3, FILTERS = 8, CLASSES = 4 };
 
 static ANeuralNetworksModel *model;
-static uint32_t operands; /* how many the model has */
+static uint32_t operands; /* number of operands of the model */
 
 static void check(int result, const char *what) {
     if (result != ANEURALNETWORKS_NO_ERROR) {
@@ -65,7 +65,7 @@ int main(void) {
     ANeuralNetworksCompilation *compilation;
     ANeuralNetworksExecution *execution;
     uint64_t nanoseconds;
-    CHECK(ANeuralNetworks_getDevice(0, &device)); /* NPUSIM_NNAPI_DEVICES says which there are */
+    CHECK(ANeuralNetworks_getDevice(0, &device)); /* NPUSIM_NNAPI_DEVICES lists the devices */
     const ANeuralNetworksDevice *chosen[] = {device};
     CHECK(ANeuralNetworksCompilation_createForDevices(model, chosen, 1, &compilation));
     CHECK(ANeuralNetworksCompilation_finish(compilation));

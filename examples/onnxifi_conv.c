@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s: must have %zu bytes\n", argv[2], INPUT * sizeof(float));
         return 2;
     }
-    check(onnxGetBackendIDs(ids, &count), "onnxGetBackendIDs"); /* NPUSIM_ONNXIFI_BACKENDS says which there are */
+    check(onnxGetBackendIDs(ids, &count), "onnxGetBackendIDs"); /* NPUSIM_ONNXIFI_BACKENDS lists the backends */
     if (count == 0) {
         return 1;
     }

@@ -1,8 +1,7 @@
-"""The one door to the compiled kernels.
+"""The only interface to the compiled kernels.
 
-A memory operand is a Strided. Every kernel checks that its operands lie inside their memory and raises IndexError where
-one does not; ValueError names an element type that it does not support. Results are the same bits with every
-instruction set.
+A memory operand is a Strided. Every kernel checks that its operands are inside their memory and raises IndexError
+otherwise. ValueError names an unsupported element type. Results are bit-identical with every instruction set.
 """
 
 from npusim.kernels._boxes import bbox_transform, box_nms_limit, detections, proposals

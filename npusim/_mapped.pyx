@@ -1,4 +1,4 @@
-"""Files mapped into memory which somebody else may cut while they are used."""
+"""Mapped files that another process may truncate while they are used."""
 
 import fcntl
 import os
@@ -24,9 +24,9 @@ cdef extern from "mapped.h":
 cdef class MappedFile:
     """``length`` bytes of a file from ``offset`` on, a multiple of the page size: a buffer that its views keep alive.
 
-    Whoever touches a byte that the file has lost finds zeros: from then on the mapping is ``cut``, has nothing to do
-    with the file any more, and ``check`` fails. ``sealed``: the kernel lets nobody cut the file, so that there is
-    nothing to watch for. Where there are others, the process has a handler for SIGBUS, which passes on what is not its.
+    Reading a byte that was truncated gives zero. From then on the mapping is ``cut``, is detached from the file, and
+    ``check`` fails. ``sealed``: the kernel prevents truncation, so nothing is watched. Otherwise the process gets a
+    handler for SIGBUS, which forwards signals with other causes.
     """
 
     cdef int _descriptor
@@ -64,11 +64,11 @@ cdef class MappedFile:
 
     @property
     def cut(self):
-        """Whether bytes were touched that were not there."""
+        """Whether bytes were read that did not exist."""
         return self._entry != NULL and npu_is_cut(self._entry) != 0
 
     def check(self, long long end=0):
-        """Raise FileCutError if bytes were touched that were not there, or if the file has less than ``end`` now."""
+        """Raise FileCutError if bytes were read that did not exist, or if the file now has less than ``end`` bytes."""
         cdef struct_stat status
         if self._entry != NULL and npu_is_cut(self._entry):
             raise FileCutError("a mapped file was cut while it was used")

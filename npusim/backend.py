@@ -1,11 +1,10 @@
-"""The onnx package's interface of a backend: a model in, arrays in, arrays out.
+"""The backend interface of the onnx package.
 
->>> import npusim.backend
->>> rep = npusim.backend.prepare(onnx.load("model.onnx"), config="edge")  # doctest: +SKIP
->>> rep.run([x]).y  # doctest: +SKIP
+>>> import npusim.backend >>> rep = npusim.backend.prepare(onnx.load("model.onnx"), config="edge")  # doctest: +SKIP >>>
+rep.run([x]).y  # doctest: +SKIP
 
-With ``onnx.backend.test.BackendTest(npusim.backend, __name__)`` the package's own suite runs; a case that npusim
-refuses is skipped, with the reason.
+``onnx.backend.test.BackendTest(npusim.backend, __name__)`` runs the test suite of the package. Cases that npusim does
+not support are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["is_compatible", "is_opset_supported", "prepare", "run_model", "run_n
 
 DEFAULT_CONFIG = "edge"
 Arrays = Sequence[Any] | Mapping[str, Any] | npt.NDArray[Any]
-"""Inputs: in the order of the model, None for one that is left out; by name; or a single array."""
+"""Inputs: in the order of the model, None for an omitted one; by name; or a single array."""
 
 
 class BackendUnsupportedError(UnsupportedError, unittest.SkipTest):

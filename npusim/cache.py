@@ -171,6 +171,7 @@ class Cache:
             return None
 
     def path(self, key: str) -> Path:
+        """The file of a program."""
         return self.directory / f"{key}{SUFFIX}"
 
     def get(self, key: str) -> Program | None:

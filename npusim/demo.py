@@ -35,6 +35,7 @@ class Demo:
 
     @property
     def correct(self) -> bool:
+        """Whether the error is within the tolerance."""
         return self.difference <= TOLERANCE
 
 

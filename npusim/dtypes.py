@@ -40,6 +40,7 @@ class DType(enum.IntEnum):
 
     @functools.cached_property
     def is_float(self) -> bool:
+        """Whether the type is a floating-point type."""
         return self >= DType.FLOAT16
 
     @functools.cached_property

@@ -41,7 +41,7 @@ class NpusimError(Exception):
 
 
 class UsageError(NpusimError):
-    """The call is wrong: an unknown name, a missing argument, a missing file."""
+    """A call is wrong: an unknown name, a missing argument, a missing file."""
 
 
 class ConfigError(NpusimError):
@@ -83,9 +83,9 @@ class OpenInputsError(ModelError):
 
 
 class UnsupportedError(NpusimError):
-    """A model asks for something that npusim or this device does not have.
+    """A model requires something that npusim or this device does not support.
 
-    ``reasons`` holds every problem of the model, not only the first: (node name, operator, reason).
+    ``reasons``: every problem of the model, not only the first, as (node name, operator, reason).
     """
 
     def __init__(self, reasons: Sequence[tuple[str, str, str]], /) -> None:
@@ -108,7 +108,7 @@ def _cause(names: Sequence[str], kind: str, reason: str) -> str:
 
 
 class NeedsValueError(UnsupportedError):
-    """The model computes depending on values of inputs (shapes, branches, loops), which are not known.
+    """The operators of a model depend on values of inputs (shapes, branches, loops) that are not known.
 
     Arguments: the reasons; for each such input an example of its value, a number or a list, or None if unknown.
     """
@@ -130,11 +130,11 @@ class NeedsValueError(UnsupportedError):
 
 
 class CompileError(NpusimError):
-    """A supported graph does not fit on this device: says what does not fit and what is available."""
+    """A supported graph does not fit on this device. States what does not fit and what is available."""
 
 
 class ScheduleError(CompileError):
-    """A schedule does not fit the graph or the device, or asks for a combination that the compiler cannot build."""
+    """A schedule does not fit the graph or the device, or requires a combination that the compiler cannot build."""
 
 
 class InputError(NpusimError):
@@ -176,7 +176,7 @@ class DeviceGoneError(DeviceFaultError):
 
 
 class DeviceMemoryError(NpusimError):
-    """Simulated device memory is exhausted: says required and available bytes."""
+    """Simulated device memory is exhausted. States required and available bytes."""
 
 
 class DriverCheckError(NpusimError):

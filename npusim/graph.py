@@ -47,10 +47,12 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
+        """Size in bytes."""
         return self.size * self.dtype.itemsize
 
     @property
     def is_constant(self) -> bool:
+        """Whether the value is known at compile time."""
         return self.data is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,17 +86,18 @@ class Op:
 
     @property
     def output(self) -> Tensor:
+        """The output of an operator with one output."""
         return self.outputs[0]
 
     def input(self, index: int) -> Tensor:
-        """The input at index, which must be present."""
+        """The input at ``index``. Raises ModelError if it is absent."""
         tensor = self.inputs[index]
         if tensor is None:
             raise ModelError(f"{self.name} ({self.kind}): input {index} is required")
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """The input at index, or None when it is absent."""
+        """The input at ``index``, or None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -28,12 +28,12 @@ class Turns:
         self.posted: deque[Callable[[], object]] = deque()
 
     def post(self, work: Callable[[], object]) -> None:
-        """Do something now, or when the thread that is inside leaves. Never waits."""
+        """Do something now, or when the current thread leaves. Never waits."""
         self.posted.append(work)
         self.do_posted()
 
     def do_posted(self) -> None:
-        """Do the posted work, unless a thread is inside, which then does it."""
+        """Do the posted work, unless another thread is inside, which does it later."""
         while self.posted and self.lock.acquire(False):
             try:
                 if self.inside:

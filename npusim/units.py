@@ -32,6 +32,7 @@ class Dimension(enum.Enum):
 
     @property
     def noun(self) -> str:
+        """The quantity in words, for messages."""
         return self.value[0]
 
     @property
@@ -41,6 +42,7 @@ class Dimension(enum.Enum):
 
     @property
     def example(self) -> str:
+        """A quantity as text, for messages."""
         return self.value[2]
 
     @property
@@ -74,7 +76,7 @@ _QUANTITY = re.compile(r"([0-9]{1,19}(?:_[0-9]{1,15})*(?:\.[0-9]{1,15})?)\s*([A-
 
 
 def parse(text: str, dimension: Dimension) -> int:
-    """``text`` in base units of ``dimension``; raises UsageError for another unit or a value that is not exact."""
+    """``text`` in base units of ``dimension``. Raises UsageError for another unit or a value that is not exact."""
     match = _QUANTITY.fullmatch(text.strip()) if len(text) <= LONGEST else None
     suffixes = _SUFFIXES[dimension]
     if match is None or match[2] not in suffixes:

@@ -1,7 +1,7 @@
-"""Weights in files, or zeros: loaded when they are read, not before.
+"""Weights in files, or zeros. They are loaded when they are read.
 
-An array of weights is a view of a *source*, which can be found from the array. So a graph has an identity without
-reading its weights, and is pickled with paths and positions (ADR 0034).
+An array of weights is a view of a *source*, which can be found from the array. A graph can therefore be identified
+without reading its weights, and is pickled with paths and positions (ADR 0034).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The timing requirements of three networks, whose files are beside this one, on three devices."""
+"""Timing requirements of three networks, whose files are in this folder, on three devices."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The command line; the installed script ``npusim`` calls ``entry``."""
+"""The command line. The installed script ``npusim`` calls ``entry``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def entry() -> NoReturn:
 
 
 def _run() -> int:
-    # Modules, graphs and programs are hundreds of thousands of objects and hardly any cycles: to look for them after
-    # every 700 would take a tenth of a short command.
+    # A command creates hundreds of thousands of objects with hardly any cycles. With the default threshold of 700,
+    # garbage collection would take a tenth of the time of a short command.
     gc.set_threshold(_OBJECTS)
     from npusim.cli.app import main
 
@@ -30,4 +30,4 @@ def _run() -> int:
 
 
 _OBJECTS = 50_000
-"""More than there were, before Python looks for cycles."""
+"""Threshold of the garbage collector, in allocations."""

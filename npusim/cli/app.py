@@ -98,13 +98,13 @@ def main(arguments: Sequence[str]) -> int:
     with _warnings(), lines_of(terminal_width(sys.stdout)):
         try:
             code = app.main(list(arguments), prog_name="npusim", standalone_mode=False, obj=state)
-            if sys.stdout is not None:  # as it is where the descriptor is closed
-                sys.stdout.flush()  # a full disk shows here, not in the interpreter's shutdown
+            if sys.stdout is not None:  # None if the descriptor is closed
+                sys.stdout.flush()  # report a full disk now, not at the shutdown of the interpreter
             return code if isinstance(code, int) else DONE
         except (Interrupted, KeyboardInterrupt, click.Abort):
             say(signals.message(), err=True)
             return signals.code()
-        except BrokenPipeError:  # the reader (head, less) has seen enough
+        except BrokenPipeError:  # the reader (head, less) has ended
             abandon(sys.stdout)
             return FAILED
         except Exception as error:  # noqa: BLE001 the last handler: a person gets a sentence, --debug the traceback
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _warnings() -> Iterator[None]:
-    """Show the library's warnings as lines on standard error."""
+    """Print warnings of the library as lines on standard error."""
     logger, handler = logging.getLogger("npusim"), Warnings()
     handler.setFormatter(LogFormatter("npusim: %(levelname)s: %(message)s"))
     handler.addFilter(_lower_level)
@@ -162,7 +162,7 @@ def _advice(error: OpenInputsError | NeedsValueError, arguments: Sequence[str]) 
     """Advice for a model with open dimensions or values: a complete command, if one is known."""
     command = app.commands.get(arguments[0]) if arguments else None
     takes = {parameter.name for parameter in command.params} if command is not None else set()
-    if "bound" not in takes:  # as in a space file, which has keys of these names
+    if "bound" not in takes:  # for example a space file, which has keys with these names
         return str(error).removeprefix(error.problem)
     arrays = "inputs" in takes and "--timing-only" not in arguments
     if None in error.values.values() or not (error.shapes or error.values):
@@ -176,7 +176,7 @@ def _advice(error: OpenInputsError | NeedsValueError, arguments: Sequence[str]) 
 
 
 def _shorten(message: str) -> str:
-    """The first lines of a very long list of problems: a screenful is read, a thousand lines are not."""
+    """The first lines of a very long list of problems."""
     lines = message.splitlines()
     if len(lines) <= MOST_LINES:
         return message

@@ -97,7 +97,7 @@ def complete_config(_context: click.Context, _parameter: click.Parameter, incomp
 
 
 model_argument = click.argument("model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL")
-"""The model file. The reader checks that it exists, and raises our own error."""
+"""The model file. The reader checks that it exists and raises npusim's own error."""
 
 
 def config_options(
@@ -160,7 +160,7 @@ def shape_options(function: F) -> F:
 
 
 def schedule_option(function: F) -> F:
-    """--schedule: choices of the compiler that are given."""
+    """The option --schedule: given choices of the compiler."""
     return click.option(
         "--schedule",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -170,7 +170,7 @@ def schedule_option(function: F) -> F:
 
 
 def device(name: str | Config, overrides: tuple[str, ...]) -> Config:
-    """The description called name, or the one given, with every KEY=VALUE of --set applied and checked together."""
+    """A device description by name, or a given one, with all KEY=VALUE of --set applied and checked together."""
     from npusim.hw.config import load_config
 
     config = load_config(name)
@@ -187,7 +187,7 @@ def device(name: str | Config, overrides: tuple[str, ...]) -> Config:
 
 
 def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:
-    """``("x=1,3,224,224",)`` as a mapping; an empty list of dimensions is a scalar; None when nothing was given."""
+    """``("x=1,3,224,224",)`` as a mapping. An empty list of dimensions is a scalar. None if no option is given."""
     found: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, dims = text.rpartition("=")
@@ -204,7 +204,7 @@ def shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]] | None:
 
 
 def values(texts: tuple[str, ...]) -> dict[str, Any]:
-    """``("sr=16000", "axes=1,2")`` as numbers, truth values and lists of them by name."""
+    """``("sr=16000", "axes=1,2")`` as numbers, booleans and lists of them, by name."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -221,7 +221,7 @@ def values(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _number(text: str) -> float:
-    """A number or a truth value. Raises ValueError."""
+    """A number or a boolean. Raises ValueError."""
     if text.lower() in ("nan", "inf", "-inf"):
         return float(text)
     number = json.loads(text.lower())

@@ -89,12 +89,12 @@ def compare(
     if len(files) == 2:
         for option, value in given.items():
             if value:
-                raise UsageError(f"{option}: is for a MODEL; {files[0]} and {files[1]} are runs that have been made")
+                raise UsageError(f"{option}: only valid with a MODEL; {files[0]} and {files[1]} are finished runs")
         first, second = (load_run(file) for file in files)
         found = compared(first, second, (str(files[0]), str(files[1])))
     elif len(files) == 1:
         if not changes and not with_config:
-            raise UsageError("compare: say with what: --with KEY=VALUE, --with-config NAME, or a second run's JSON")
+            raise UsageError("compare: needs --with KEY=VALUE, --with-config NAME, or the JSON of a second run")
         devices = [(config, overrides), (with_config or config, (*overrides, *changes))]
         first, second = (_run(files[0], *each, (input_shapes, bound), cache_dir, no_cache) for each in devices)
         found = compared(first, second, _labels(devices))
@@ -115,7 +115,7 @@ def _run(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> dict[str, Any]:
-    """The JSON of a run, without arithmetic; where weights stay, of the run that finds them."""
+    """The JSON of a run without arithmetic. With pinned weights, of the run that finds them in SRAM."""
     from npusim.cli.run import prepare
 
     session, program, found = prepare(model, config, overrides, given, cache_dir, no_cache)

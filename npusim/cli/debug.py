@@ -69,7 +69,7 @@ def debug(
         if inputs
         else random_inputs(program.inputs, seed)
     )
-    session.close()  # the debugger has a device of its own
+    session.close()  # the debugger opens its own device
     strict = script is not None or not sys.stdin.isatty()
     source = sys.stdin if script is None or str(script) == "-" else io.StringIO(SCRIPT.text(script))
     with Bench(found) as bench:

@@ -17,7 +17,7 @@ from npusim.errors import UsageError
 if TYPE_CHECKING:
     from npusim.device.npu import NpuDevice
 
-_WAYS = """npusim device-server: say how software reaches the device, by one of
+_WAYS = """npusim device-server: needs one way for software to access the device:
   --vfio-user SOCKET            for QEMU 10.1 and newer, and for programs in C such as drivers/c
   --pci-proxy -- QEMU OPTIONS   starts a QEMU that is older, such as Debian 12's 7.2
 docs/guide/transports.md shows both"""
@@ -99,7 +99,7 @@ def device_server(
 
 
 def _start_qemu(served: NpuDevice, command: tuple[str, ...], lockstep: bool) -> None:
-    """Run a QEMU with the device in it, to its end."""
+    """Run a QEMU with the device until it ends."""
     from npusim.device.transports.pci_proxy import PciProxy
 
     server = PciProxy(served, lockstep=lockstep)

@@ -1,4 +1,4 @@
-"""``npusim explain``: the equation behind an operator's time, and why values live where they live."""
+"""``npusim explain``: the equations behind the time of an operator, and the reasons for memory areas."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def explain(
     from npusim.report.explain import explain as explained
 
     if op is None and not memory and schedule_out is None:
-        raise UsageError("explain: say what: --op NAME is an operator's time, --memory where values live")
+        raise UsageError("explain: needs --op NAME (time of an operator) or --memory (memory areas)")
     if op is not None and memory:
-        raise UsageError("--op: is not used with --memory, which is about all of the model")
+        raise UsageError("--op: not used with --memory, which covers the whole model")
     if op is None:
         _explain_memory(model, config, overrides, (input_shapes, bound), schedule, schedule_out, json_file)
         return
@@ -86,9 +86,7 @@ def explain(
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:
-            session.run(
-                program, timing_only=True
-            )  # it loads what stays in SRAM; what is explained is one that finds it
+            session.run(program, timing_only=True)  # it loads the pinned weights; the explained run finds them in SRAM
         result = session.run(program, timing_only=True)
     index, *rest = slowest_first(program, result, candidates)
     explanation, others = explained(program, result, found, index), [program.ops[other].name for other in rest]
@@ -109,7 +107,7 @@ def _explain_memory(
     from npusim.report.memory import as_json, text
 
     if model.suffix == ".npu" or is_program(model):
-        raise UsageError(f"{model}: a compiled program does not say why; --memory needs the model that it was made of")
+        raise UsageError(f"{model}: a compiled program has no reasons; --memory needs its model")
     if schedule_out is not None:
         check_destination(schedule_out)
     found = device(config if config is not None else "edge", overrides)

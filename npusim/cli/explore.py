@@ -102,7 +102,7 @@ def explore(
       npusim explore space.toml --write 17 design.toml
     """
     if cluster is not None and workers is not None:
-        raise UsageError("--cluster: not with --workers; the cluster has its own")
+        raise UsageError("--cluster: not used with --workers; the cluster has its own workers")
     if write is not None:
         _write_design(space, *write)
         return
@@ -118,7 +118,7 @@ def explore(
                 study.run(workers=workers, cluster=cluster, budget=budget, progress=show)
         except KeyboardInterrupt:
             count = len(study.rows)
-            say(f"stopped with {count} designs in the store; the same command goes on:\n  {_again(context)}", err=True)
+            say(f"stopped with {count} designs in the store; continue with:\n  {_again(context)}", err=True)
             raise
         answer(json_file, lambda: to_json_dict(study), lambda: text(study, top))
         for path, writer in ((csv_file, write_csv), (parquet_file, write_parquet), (html_file, _write_html)):
@@ -130,7 +130,7 @@ def explore(
 
 
 def _write_design(space: Path, number: int, path: Path) -> None:
-    """A design as a complete description; needs neither models nor store."""
+    """Write a design as a complete description. Needs neither models nor store."""
     from npusim.explore.reading import read_space
 
     check_destination(path)

@@ -31,7 +31,7 @@ _OPTIONS = (
 
 
 def driven_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``faults``, ``check_driver`` and ``adversary``: arguments of a device."""
+    """Add the options ``faults``, ``check_driver`` and ``adversary``, which are arguments of a device."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""``npusim libs``: the shared libraries for programs in C, and how to compile, link and run with them.
+"""``npusim libs``: the shared libraries for C programs, and how to compile, link and run with them.
 
 The libraries belong to the facades, which npusim does not import. Their pkg-config files contain all that is needed.
 """
@@ -30,7 +30,7 @@ class Library:
     pkg_config: Path
 
     def to_json_dict(self) -> dict[str, str | bool]:
-        """Plain values."""
+        """As JSON values."""
         return {
             "name": self.name,
             "what": self.what,
@@ -43,7 +43,7 @@ class Library:
 
 
 def find_libraries() -> list[Library]:
-    """Every library that is installed beside this package. Raises NpusimError if there is none."""
+    """All libraries installed next to this package. Raises NpusimError if there is none."""
     spec = importlib.util.find_spec("hal")
     places = spec.submodule_search_locations if spec is not None else None
     files = sorted(file for place in places or () for file in Path(place).glob("abi/lib/**/*.pc"))
@@ -53,7 +53,7 @@ def find_libraries() -> list[Library]:
 
 
 def read(file: Path) -> Library:
-    """A library from its pkg-config file, with every variable filled in."""
+    """Read a library from its pkg-config file, with all variables substituted."""
     values: dict[str, str] = {"pcfiledir": str(file.parent.resolve())}
     for line in file.read_text("utf-8").splitlines():
         if match := re.fullmatch(r"(\w+)(=|: )(.*)", line):
@@ -64,7 +64,7 @@ def read(file: Path) -> Library:
 
 
 def variables(libraries: list[Library]) -> dict[str, str]:
-    """Environment variables with which loaders and pkg-config find the libraries."""
+    """Environment variables for loaders and pkg-config to find the libraries."""
     folders = dict.fromkeys(str(library.path.parent) for library in libraries)
     descriptions = dict.fromkeys(str(library.pkg_config) for library in libraries)
     return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "PKG_CONFIG_PATH": os.pathsep.join(descriptions)}

@@ -1,4 +1,4 @@
-"""Models and programs from files, and the session that works on them."""
+"""Opens models and programs from files, and sessions for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_session(
     config: Config, cache_dir: Path | None, no_cache: bool, options: Mapping[str, Any] | None = None
 ) -> Session:
-    """A session on a device; ``no_cache`` wins over ``cache_dir``; ``options``: its other arguments."""
+    """A session on a device. ``no_cache`` overrides ``cache_dir``. ``options``: further arguments of the session."""
     from npusim.runtime import Session
 
     return Session(config, cache_dir=False if no_cache else cache_dir, **(options or {}))
@@ -40,7 +40,7 @@ def save_program(program: Program, path: Path) -> None:
 
 
 def load_run(path: Path) -> dict[str, Any]:
-    """The JSON of a run, as npusim run --json writes it."""
+    """The JSON of a run, as written by npusim run --json. Raises UsageError for other JSON."""
     from npusim.explore.rerun import RUN_JSON
 
     found = RUN_JSON.json(path)
@@ -50,7 +50,7 @@ def load_run(path: Path) -> dict[str, Any]:
 
 
 def load_program(path: Path) -> Program:
-    """A program from a .npu file."""
+    """Read a program from a .npu file. Raises UsageError."""
     from npusim.cache import read_program
 
     if not path.is_file():

@@ -28,7 +28,7 @@ from npusim.trusted_files import replacement
 
 
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Columns of the terminal of a stream; None if the stream is not a terminal, where lines are not wrapped."""
+    """Columns of the terminal of a stream. None if it is not a terminal; lines are not wrapped then."""
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
@@ -42,13 +42,13 @@ def say(text: str, *, err: bool = False, whole: bool = False) -> None:
     """Print text with a line feed. ``whole``: do not wrap lines, because users copy them; errors are never wrapped."""
     shown = printable(text)
     if (sys.stderr if err else sys.stdout) is None:
-        return  # a closed stream, of which click knows from 8.2 on
+        return  # a closed stream; click handles it from 8.2 on
     try:
         click.echo(shown if whole or err else fitted(shown), err=err)
     except OSError:
         if not err:
             raise
-        abandon(sys.stderr)  # there is nowhere to say it, and the exit code says enough
+        abandon(sys.stderr)  # it cannot be reported, but the exit code shows the failure
 
 
 def abandon(stream: TextIO | None) -> None:
@@ -69,7 +69,7 @@ class Warnings(logging.Handler):
         """Write one record."""
         line = self.format(record)
         if _has_room(sys.stderr):
-            # What fits a pipe that has room at all.
+            # A pipe with any room accepts this number of bytes.
             say(line.encode()[: select.PIPE_BUF - 1].decode(errors="ignore"), err=True)
 
 
@@ -85,7 +85,7 @@ def _has_room(stream: TextIO | None) -> bool:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Words quoted for bash and zsh; characters that are not printable are escaped."""
+    """Words quoted for bash and zsh. Unprintable characters are escaped."""
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
 
 
@@ -104,7 +104,7 @@ def _escaped(word: str) -> str:
 
 
 def check_destination(path: Path) -> None:
-    """Raise UsageError unless a file can be created at path. Called before long work, not after it."""
+    """Raise UsageError unless a file can be created at ``path``. Called before long work."""
     if path.is_dir():
         raise UsageError(f"{path}: is a directory; a file name is needed")
     if not path.parent.is_dir():
@@ -113,10 +113,10 @@ def check_destination(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path that replaces ``path`` when the block succeeds, and is removed when it fails.
+    """A temporary path that replaces ``path`` if the block succeeds, and is removed if it fails.
 
     Pipes and devices such as /dev/stdout are written directly, because replacing them would destroy them. An OSError
-    names ``path``, which those of a full disk do not.
+    names ``path``, which errors of a full disk do not.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -136,7 +136,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(destination: str, value: Any) -> None:
-    """Write value as indented JSON to a file, or to standard output for ``-``."""
+    """Write ``value`` as indented JSON to a file, or to standard output for ``-``."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if destination == "-":
         click.echo(text, nl=False)
@@ -145,7 +145,8 @@ def write_json(destination: str, value: Any) -> None:
 
 
 def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], str], *, whole: bool = False) -> None:
-    """A command's result: as JSON where --json says, and as text (see :func:`say`) unless that is standard output."""
+    """Write the result of a command: as JSON to ``json_file``, and as text (see :func:`say`) unless the JSON goes to
+    standard output."""
     if json_file is not None:
         write_json(json_file, value())
     if json_file != "-":
@@ -154,7 +155,7 @@ def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], s
 
 @contextlib.contextmanager
 def progress(message: str, quiet: bool = False) -> Iterator[None]:
-    """Show message and the seconds so far on standard error while the block runs; silent unless that is a terminal."""
+    """Show the message and the elapsed seconds on standard error during the block. Silent unless that is a terminal."""
     if quiet or terminal_width(sys.stderr) is None:
         yield
         return
@@ -170,14 +171,14 @@ def progress(message: str, quiet: bool = False) -> Iterator[None]:
 
 
 def _show(text: str) -> None:
-    with contextlib.suppress(OSError):  # of a terminal that is gone
+    with contextlib.suppress(OSError):  # the terminal may be closed
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def _tick(message: str, done: threading.Event) -> None:
     start = time.monotonic()
-    delay = 0.3  # short work shows nothing
+    delay = 0.3  # nothing is shown for short work
     while not done.wait(delay):
         _show(f"\r\x1b[K{message} ... {time.monotonic() - start:.0f} s")
         delay = 1.0

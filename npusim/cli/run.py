@@ -177,7 +177,7 @@ def run(
     if json_file != "-":
         say("\n".join([text(result, found, note, top=top, first=first), *(f"wrote {file}" for file in written)]))
     if check_driver or os.environ.get(VARIABLE) or bus_trace is not None:
-        session.close()  # which raises what the driver did wrong, and ends the trace
+        session.close()  # raises driver mistakes and completes the trace
 
 
 def _session_options(
@@ -260,10 +260,10 @@ def prepare(
     schedule: Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> tuple[Any, Program, Config]:
-    """Open a session and compile a model file, as commands that simulate do first.
+    """Open a session and compile a model file, as all commands that simulate do first.
 
-    ``given``: the texts of --input-shape and --bind; ``inputs``: those of --input, which define open dimensions;
-    ``schedule``: the file of --schedule; ``options``: further arguments of the session.
+    ``given``: the texts of --input-shape and --bind. ``inputs``: those of --input, which define open dimensions.
+    ``schedule``: the file of --schedule. ``options``: further arguments of the session.
     """
     from npusim.cache import is_program
     from npusim.hw.config import list_configs
@@ -288,7 +288,7 @@ def prepare(
                 "give the --config and --set that it was compiled with"
             )
         needed = sum(program.region_bytes)
-        if needed > found.dram.bytes:  # before inputs are made: a file may claim terabytes
+        if needed > found.dram.bytes:  # checked before inputs are created, because a file may claim terabytes
             raise UsageError(f"{model}: needs {needed} bytes of DRAM, {found.name} has {found.dram.bytes}")
         return open_session(found, None, True, options), program, found
     found = device(config if config is not None else "edge", overrides)

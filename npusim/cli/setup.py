@@ -1,4 +1,4 @@
-"""``npusim demo``, ``doctor``, ``cache`` and ``completion``: trying, checking and tidying an installation."""
+"""``npusim demo``, ``doctor``, ``cache`` and ``completion``: try, check and tidy an installation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: 
     if not outcome.correct:
         raise NpusimError(
             f"the outputs differ from the reference by {outcome.difference:.2e} of the largest output; "
-            f"at most {TOLERANCE:.0e} is right"
+            f"at most {TOLERANCE:.0e} is allowed"
         )
     if json_file != "-":
         say(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")

@@ -6,9 +6,9 @@ import signal
 from types import FrameType
 from typing import NoReturn
 
-_NAMES = ("SIGTERM", "SIGHUP")  # the second is not everywhere
+_NAMES = ("SIGTERM", "SIGHUP")  # the second does not exist on all systems
 _seen: list[int] = [signal.SIGINT]
-"""The last one is what the command is ended by."""
+"""The last signal determines the exit code."""
 
 
 def install() -> None:
@@ -25,10 +25,10 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def code() -> int:
-    """The exit code of a command that was interrupted: as shells have it, 128 and the number of the signal."""
+    """The exit code of an interrupted command, as in shells: 128 plus the number of the signal."""
     return 128 + _seen[-1]
 
 
 def message() -> str:
-    """A line that says so."""
+    """The message of an interrupted command."""
     return "npusim: interrupted" if _seen[-1] == signal.SIGINT else "npusim: terminated"

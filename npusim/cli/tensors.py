@@ -24,15 +24,15 @@ from npusim.untrusted import FileKind
 Array = npt.NDArray[Any]
 ARRAY = FileKind("input array (.npy)")
 _MOST_DIMENSIONS, _MOST_BYTES = 32, 1 << 62
-"""Of an array of numpy's, the latter without the extents of 0."""
+"""Limits of a numpy array: dimensions, and bytes without extents of 0."""
 
 
 def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
-    """``NAME=FILE.npy`` texts by name; a model of one input needs no name."""
+    """``NAME=FILE.npy`` texts by name. The name may be omitted for a model with one input."""
     found: dict[str, Path] = {}
     for text in texts:
         name, equals, file = text.partition("=")
-        for known in sorted(names, key=len):  # a name may have such a sign, too
+        for known in sorted(names, key=len):  # a name may contain "="
             if text.startswith(f"{known}="):
                 name, file = known, text[len(known) + 1 :]
         if not equals and len(names) == 1:
@@ -50,7 +50,7 @@ def input_files(texts: Sequence[str], names: Sequence[str]) -> dict[str, Path]:
 def read_inputs(
     texts: Sequence[str], bindings: Sequence[Binding], allow_nan: bool, bound: Sequence[str] = ()
 ) -> dict[str, Array]:
-    """The arrays of ``NAME=FILE.npy`` texts, each checked against its binding; ``bound`` inputs have none."""
+    """The arrays of ``NAME=FILE.npy`` texts, each checked against its binding. ``bound`` inputs have none."""
     known = {binding.name: binding for binding in bindings}
     files = input_files(texts, [*known, *bound])
     return {
@@ -60,23 +60,25 @@ def read_inputs(
 
 
 def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
-    """Seeded arrays: floats from the normal distribution, bytes from their whole range, wider integers 0 or 1.
+    """Arrays of random numbers from a seed: floats from the normal distribution, bytes from their whole range, wider
+    integers 0 or 1.
 
-    Wider integers are mostly indices and masks, and 0 and 1 are valid nearly everywhere.
+    Wider integers are mostly indices and masks, for which 0 and 1 are nearly always valid.
     """
     generator = np.random.default_rng(seed)
     return {binding.name: _random(binding, generator) for binding in bindings}
 
 
 def describe_inputs(program: Program, given: Sequence[str], seed: int | None) -> str:
-    """One line for the report: where the inputs came from."""
+    """One line about the inputs for the report."""
     shapes = ", ".join(map(str, program.inputs)) or "none"
     source = "from files" if given else "not needed" if seed is None else f"random with seed {seed}"
     return ", ".join([shapes, source, *(f"{name} bound to {value}" for name, value in program.bound)])
 
 
 def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
-    """One .npy file per output; characters that cannot be in a file name become ``_``, bfloat16 becomes float32."""
+    """Write one .npy file per output. Characters that a file name cannot have become ``_``; bfloat16 becomes
+    float32."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -93,7 +95,7 @@ def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
 
 
 def mapped(name: str, file: Path) -> Array:
-    """An array in a regular file, which is read where it is looked at."""
+    """Map an array in a regular file. Raises UsageError or InputError for a file that is none."""
     try:
         with ARRAY.open(file) as stream:
             return _mapped(file, stream)
@@ -117,7 +119,7 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
         version = npy.read_magic(stream)
         read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an old header, which is read all the same
+            warnings.simplefilter("ignore")  # of an old header, which is accepted
             shape, fortran, dtype = read_header(stream)
     except Exception:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
         raise InputError(f"{bad}: it is cut or damaged") from None
@@ -138,7 +140,7 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
 
 
 def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
-    """Shape and type are compared before the data is read, so that a wrong file costs nothing."""
+    """Check shape and type before the data is read."""
     array = mapped(binding.name, file)
     wanted = from_storage(np.empty(0, binding.dtype.storage), binding.dtype).dtype
     if array.shape != binding.shape or array.dtype.newbyteorder("=") != wanted:

@@ -58,7 +58,7 @@ def whatif(
     from npusim.runtime.provenance import of_device
 
     if model.suffix == ".npu" or is_program(model):
-        raise UsageError(f"{model}: a compiled program is for one device; what-if needs the model that it was made of")
+        raise UsageError(f"{model}: a compiled program is for one device; whatif needs its model")
     found = device(config, overrides)
     measure = Measurer(model, shapes(input_shapes), values(bound), jobs)
     with progress(f"trying {model.name} on variants of {found.name}"):

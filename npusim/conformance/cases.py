@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 
 class ViolationError(Exception):
-    """A driver violates a requirement: what was expected, and what it did."""
+    """A driver violates a requirement. The argument states the expected and the actual behaviour."""
 
 
 @dataclass
@@ -291,7 +291,7 @@ def a_lost_interrupt(trial: CaseContext) -> None:
 @_case()
 def odd_interrupts(trial: CaseContext) -> None:
     """Late, duplicate and spurious interrupts, and interrupt storms, have no effect on jobs."""
-    loaded = trial.subject.load(trial.programs.slow())  # so that some come before the end of a job
+    loaded = trial.subject.load(trial.programs.slow())  # slow, so that some arrive before the end of a job
     for kind, count in (("delay", 1), ("double", 1), ("spurious", 1), ("storm", 1000)):
         trial.device.faults.add([Fault(AtInterrupt(interrupt=1), MessageFault(interrupt=kind, count=count))])
         for number in range(3):
@@ -303,7 +303,7 @@ def odd_interrupts(trial: CaseContext) -> None:
 def aborts(trial: CaseContext) -> None:
     """A running and a waiting job end with ABORTED; aborting an ended job has no effect; other jobs are correct."""
     subject, loaded = trial.subject, trial.subject.load(trial.programs.slow())
-    trial.stopped()  # so that no job is quicker than its abort
+    trial.stopped()  # so that no job ends before its abort
     jobs = [subject.submit(loaded, {"x0": trial.values(number)}) for number in range(5)]
     for number in (2, 0):
         subject.abort(jobs[number])

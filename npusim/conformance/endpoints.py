@@ -1,4 +1,4 @@
-"""How a driver under test reaches the device that the suite plays."""
+"""Transports by which a driver under test accesses the device of the suite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from npusim.errors import UsageError
 
 _log = logging.getLogger("npusim.device")
 PATIENCE_S = 10.0
-"""How long a server may take to end when its client has gone."""
+"""Time limit for a server to end after its client has gone."""
 
 Serve = Callable[[socket.socket], None]
 
@@ -32,7 +32,7 @@ def in_process(device: NpuDevice) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def bus(device: NpuDevice) -> Iterator[str]:
-    """``bus:SOCKET``."""
+    """Endpoint ``bus:SOCKET``."""
 
     def serve(peer: socket.socket) -> None:
         try:
@@ -46,14 +46,14 @@ def bus(device: NpuDevice) -> Iterator[str]:
 
 @contextlib.contextmanager
 def vfio_user(device: NpuDevice) -> Iterator[str]:
-    """``vfio-user:SOCKET``; its client maps device DRAM."""
+    """Endpoint ``vfio-user:SOCKET``. Its client maps device DRAM."""
     with _served(VfioUser(device).serve) as path:
         yield f"vfio-user:{path}"
 
 
 @contextlib.contextmanager
 def _served(serve: Serve) -> Iterator[Path]:
-    """A socket at which one client after the other is served, in a thread."""
+    """A socket at which clients are served one after the other, in a thread."""
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         path, over, peers = Path(folder, "npu.sock"), threading.Event(), list[socket.socket]()
         with door(path) as listener:
@@ -74,7 +74,7 @@ def _served(serve: Serve) -> Iterator[Path]:
                 yield path
             finally:
                 over.set()
-                for peer in peers:  # a driver that did not close has left the server waiting for it
+                for peer in peers:  # the server may still wait for a driver that did not close
                     with contextlib.suppress(OSError):
                         peer.shutdown(socket.SHUT_RDWR)
                 thread.join(PATIENCE_S)
@@ -86,10 +86,10 @@ KINDS: dict[str, Callable[[NpuDevice], contextlib.AbstractContextManager[Any]]] 
     "vfio-user": vfio_user,
 }
 MAPPED = frozenset({"vfio-user"})
-"""Their devices share their memory with other processes."""
+"""Endpoints whose devices share memory with other processes."""
 
 
 def check_kind(kind: str) -> None:
-    """Raise UsageError for one that is not there."""
+    """Raise UsageError for an unknown kind of endpoint."""
     if kind not in KINDS:
         raise UsageError(f"--endpoint: must be one of {', '.join(KINDS)}, got {kind!r}")

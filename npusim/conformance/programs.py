@@ -22,7 +22,7 @@ def _copy(dst: int, src: int, size: int) -> Copy:
 
 
 class SuitePrograms:
-    """Made for one device, on its first DMA channel."""
+    """The test programs, made for one device, on its first DMA channel."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -37,33 +37,33 @@ class SuitePrograms:
         return self._made("twice", copies, inputs=[size], outputs=[size, size])
 
     def constant(self, data: bytes) -> Program:
-        """y = the constants, which stay in SRAM from job to job."""
+        """y = the constants, which stay in SRAM between jobs."""
         load, size = _copy(0, region(CONSTANTS), len(data)), len(data)
         prologue = Residents(len(_commands([load])[0].to_bytes()), size)
         copies: list[Instruction] = [prologue, load, _copy(region(FIRST_IO), 0, size)]
         return self._made("constant", copies, inputs=[], outputs=[size], constants=data)
 
     def slow(self, size: int = 64) -> Program:
-        """y = x, after a while: some 200 us on the smallest device."""
+        """y = x after a delay: about 200 us on the smallest device."""
         waste = [_copy(4096, region(SCRATCH), 4096) for _ in range(SLOW_COPIES)]
         return self._made(
             "slow", [*waste, _copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)], size, scratch=4096
         )
 
     def picked(self, count: int = 16, axis: int = 32) -> Program:
-        """y = the constants 0, 1, 2.. at the int32 indices x; one outside is fault DATA."""
+        """y = the constants 0, 1, 2.. at the int32 indices x. An index out of range is fault DATA."""
         gather = Gather(64, (0, 1, 1), region(CONSTANTS), (0, 1, 1), 0, 4, DType.INT32, (1, count, 1), axis, 1)
         loaded, stored = _copy(0, region(FIRST_IO), 4 * count), _copy(region(FIRST_IO + 1), 64, count)
         constants = bytes(range(axis))
         return self._made("picked", [loaded, gather, stored], inputs=[4 * count], outputs=[count], constants=constants)
 
     def nonsense(self, size: int = 64) -> Program:
-        """It writes behind the end of its output: fault PROGRAM."""
+        """Writes beyond the end of its output: fault PROGRAM."""
         copies = [_copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size + 1)]
         return self._made("nonsense", copies, size)
 
     def endless(self, size: int = 64) -> Program:
-        """y = x, after some 100 ms on the smallest device."""
+        """y = x after about 100 ms on the smallest device."""
         waste = [_copy(1024, region(SCRATCH), 65536) for _ in range(LONG_COPIES)]
         copies = [*waste, _copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)]
         return self._made("endless", copies, size, scratch=65536)
@@ -73,8 +73,8 @@ class SuitePrograms:
         return self._made("huge", [], inputs=[], outputs=[], scratch=self._config.dram.bytes + (1 << 20))
 
     def half(self, size: int = 64, *, twice: bool = False) -> Program:
-        """y = x, with scratch memory of more than half of the DRAM; ``twice``: and another output of that size, so that
-        one of the two fits and both do not."""
+        """y = x, with scratch memory of more than half of the DRAM. ``twice``: and another output of that size, so that
+        one of the two fits, but not both."""
         large = self._config.dram.bytes // 16 * 9
         copies = [_copy(0, region(FIRST_IO), size), _copy(region(FIRST_IO + 1), 0, size)]
         return self._made("half", copies, inputs=[size], outputs=[size, large] if twice else [size], scratch=large)
@@ -109,7 +109,7 @@ class SuitePrograms:
 
 
 def _commands(instructions: Sequence[Instruction]) -> list[Command]:
-    """One after the other on channel 0; each waits for the one before."""
+    """Commands in sequence on channel 0. Each waits for the previous one."""
     commands, done = list[Command](), 0
     for instruction in instructions:
         if isinstance(instruction, Residents):

@@ -1,4 +1,4 @@
-"""The case in which the device is removed after any access of a job, and may come back."""
+"""The case in which the device is removed after an access of a job, and may come back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from npusim.device.npu import NpuDevice
 from npusim.sim.watch import Watcher
 
 WAIT_PS = 10**12
-"""The time that is given to a job, which is over in less than a hundredth."""
+"""Time limit of a job, more than a hundred times its duration."""
 
 
 class Unplugs(Watcher):
-    """Counts accesses of software, and unplugs the device after one of them; 0: never. ``back``: and plugs it in."""
+    """Counts accesses of software, and unplugs the device after one of them (0: never). ``back``: and plugs it in
+    again."""
 
     steps: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""The interface of a driver under test in any language: verbs and error codes."""
+"""The interface to a driver under test in any language: verbs and error codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SLICE_S = 0.2
 
 
 class DriverRefusedError(Exception):
-    """The driver has refused, or the job has failed: (code, text)."""
+    """The driver has refused, or the job has failed. Arguments: code, text."""
 
     def __init__(self, code: str, text: str, /) -> None:
         super().__init__(code, text)
@@ -55,19 +55,19 @@ class DriverRefusedError(Exception):
 
 
 class DeadError(Exception):
-    """The driver does not keep to the language in which it is spoken to, does not answer, or has died."""
+    """The driver violates the protocol, does not answer, or has died."""
 
 
 class Subject(ABC):
-    """One driver on one device at a time. Programs and jobs are whatever the driver calls them."""
+    """One driver, on one device at a time. The types of programs and jobs are those of the driver."""
 
     @abstractmethod
     def open(self, endpoint: Any) -> None:
-        """Take over a device. Each verb raises DriverRefusedError for a refusal, DeadError if the driver has ended."""
+        """Connect to a device. Each verb raises DriverRefusedError for a refusal, DeadError if the driver has ended."""
 
     @abstractmethod
     def load(self, program: Program) -> Any:
-        """Put a program into device memory; returns what identifies it."""
+        """Load a program into device memory. Returns its handle."""
 
     @abstractmethod
     def unload(self, loaded: Any) -> None:
@@ -75,15 +75,15 @@ class Subject(ABC):
 
     @abstractmethod
     def run(self, loaded: Any, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """Run a loaded program; returns the outputs by name."""
+        """Run a loaded program. Returns the outputs by name."""
 
     @abstractmethod
     def submit(self, loaded: Any, inputs: Arrays, ring: int = 1) -> Any:
-        """Start a job of a loaded program in a ring; returns what identifies the job."""
+        """Start a job of a loaded program in a ring. Returns the handle of the job."""
 
     @abstractmethod
     def wait(self, job: Any, timeout_ps: int) -> dict[str, npt.NDArray[Any]]:
-        """Wait for a job, at most ``timeout_ps`` of device time; returns the outputs by name."""
+        """Wait for a job, at most ``timeout_ps`` of device time. Returns the outputs by name."""
 
     @abstractmethod
     def abort(self, job: Any) -> None:
@@ -102,7 +102,7 @@ class Subject(ABC):
         return ""
 
     def end(self) -> None:  # noqa: B027 - a class needs no end
-        """It is not needed any more."""
+        """Release everything. Called when the subject is not needed any more."""
 
 
 _MEANT = (
@@ -119,7 +119,7 @@ _OTHER_DEVICE = ("DEVICE", "NOT_READY", "UNKNOWN_DEVICE", "UNKNOWN_VERSION")
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Errors of a Python driver as codes."""
+    """Convert errors of a Python driver to codes."""
     try:
         yield
     except DeviceFaultError as error:
@@ -133,7 +133,7 @@ def _refusals() -> Iterator[None]:
 
 
 class PythonSubject(Subject):
-    """A class with the verbs of :class:`npusim.driver.Driver`, made with a bus."""
+    """A class with the verbs of :class:`npusim.driver.Driver`, constructed with a bus."""
 
     def __init__(self, make: Callable[[Bus], Any]) -> None:
         self._make = make
@@ -141,7 +141,7 @@ class PythonSubject(Subject):
 
     @classmethod
     def named(cls, path: str) -> PythonSubject:
-        """``module:Class``. Raises UsageError."""
+        """The driver class ``module:Class``. Raises UsageError."""
         module, colon, name = path.partition(":")
         if not colon or not module or not name:
             raise UsageError(f"--connect python:{path}: must be python:MODULE:CLASS")
@@ -216,9 +216,9 @@ class _Job(NamedTuple):
 
 
 class ProgramSubject(Subject):
-    """A program that reads commands and writes answers, a line each. Started when it is needed, and again if it dies.
+    """A program that reads commands and writes answers, one line each. Started on first use, and again if it dies.
 
-    ``patience_s``: of the host's time, for one answer.
+    ``patience_s``: time limit for one answer, in host seconds.
     """
 
     def __init__(self, command: str, patience_s: float) -> None:
@@ -249,7 +249,7 @@ class ProgramSubject(Subject):
         return self._process
 
     def _ask(self, *words: object) -> list[str]:
-        """The words behind "ok"."""
+        """Send a command. Returns the words after "ok"."""
         process, line = self._running(), " ".join(map(str, words))
         assert process.stdin is not None
         try:
@@ -296,7 +296,7 @@ class ProgramSubject(Subject):
                     pipe.close()
 
     def told(self) -> str:
-        """The end of what the program wrote to standard error."""
+        """The last part of the standard error of the program."""
         self._noise.flush()
         self._noise.seek(0)
         text = self._noise.read().decode(errors="replace")
@@ -340,7 +340,7 @@ class ProgramSubject(Subject):
         self._ask("unload", loaded.number)
 
     def _given(self, loaded: _Loaded, inputs: Arrays) -> tuple[list[object], list[Path]]:
-        """The words of a job, and the files that will hold its outputs."""
+        """The words of a job command, and the files for its outputs."""
         given = []
         for name in (item.name for item in loaded.program.inputs if item.name in inputs):
             given.append(self._file(".bin"))

@@ -27,7 +27,7 @@ ADVERSARY = "any-times"
 REMOVAL = "gone-at-any-access"
 """The case in which the device is unplugged after each access."""
 MOST_FINDINGS = 5
-"""At most this many findings of a case are printed."""
+"""Limit of the printed findings per case."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Report:
         return not self.failed and any(outcome.state == "passed" for outcome in self.outcomes)
 
     def text(self) -> str:
-        """The report for a person."""
+        """The report as text."""
         lines = []
         for each in self.outcomes:
             lines.append(f"{each.state:8}  {each.name}" + (f": {each.text}" if each.text else ""))
@@ -144,7 +144,7 @@ def names(*, computes: bool = True) -> list[str]:
 
 
 def table() -> str:
-    """The cases as a table of the manual."""
+    """The cases as a table for the manual."""
     rows = [f"| `{name}` | {_requirement(name)} |" for name in names()]
     return "\n".join(["| case | requirement |", "|---|---|", *rows])
 

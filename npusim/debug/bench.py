@@ -156,7 +156,7 @@ class Bench:
         """Run until all requests have ended, ignoring breakpoints; returns all requests."""
         limit = self.device.now_ps + HOUR_PS
         while not all(each.ended for each in self.arrivals) and self.device.now_ps < limit:
-            if self.run_until().text == "nothing is to come":
+            if self.run_until().text == "no events are pending":
                 self._collect()
                 break
         return self.arrivals

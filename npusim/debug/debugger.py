@@ -191,7 +191,7 @@ class Debugger:
         self._run(done, limit)
         if self._found:
             return self._found[0]
-        return Stop("time", clock.now, "nothing is to come" if time_ps is None else "the time is over")
+        return Stop("time", clock.now, "no events are pending" if time_ps is None else "the time is over")
 
     def step(self, what: str = "instruction", count: int = 1) -> Stop:
         """Advance by ended instructions, begun layers, or cycles; or to a breakpoint or the end of a job."""
@@ -209,7 +209,7 @@ class Debugger:
         if self._found:
             return self._found[0]
         text = f"{counter.count} {what}{'s' if counter.count != 1 else ''}"
-        return Stop("step", clock.now, text if counter.count else "nothing is to come")
+        return Stop("step", clock.now, text if counter.count else "no events are pending")
 
     def back(self, what: str = "instruction", count: int = 1) -> Stop:
         """Go back by ended instructions, begun layers, or cycles, or (``stop``) to the previous position of the clock,

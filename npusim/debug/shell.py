@@ -55,7 +55,7 @@ class Shell(cmd.Cmd):
     def __init__(
         self, bench: Bench, request: JobRequest, say: Callable[[str], None], *, stdin: IO[str], strict: bool
     ) -> None:
-        # The library prints its help by itself: pass it to ``say``, too.
+        # The library prints its own help. Pass it to ``say`` as well.
         super().__init__(stdin=stdin, stdout=cast("IO[str]", _Said(say)))
         # Without a terminal there is no line editing; lines are read from ``stdin`` as given.
         self.use_rawinput = not strict
@@ -100,7 +100,7 @@ class Shell(cmd.Cmd):
         return True
 
     def do_quit(self, _: str) -> bool:
-        """quit: leave."""
+        """quit: end the debugger."""
         return True
 
     # The clock

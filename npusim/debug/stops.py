@@ -18,7 +18,7 @@ from npusim.sim.watch import Watcher
 from npusim.timeline import Timeline
 
 ACCESSES = ("read", "write", "access", "value")
-"""Accesses of a watchpoint: read, write, either, or a changed byte."""
+"""Kinds of watchpoints: read, write, either, or a changed byte."""
 MEMORIES = ("dram", "sram", "acc", "l2")
 SHARED = ("dram", "l2")
 
@@ -66,7 +66,7 @@ class Breakpoint(Watcher):
         """The device was restored to another time: drop cached state."""
 
     def stop(self, text: str, unit: str = "", step: Step | None = None) -> None:
-        """The condition is met."""
+        """Record that the condition is met."""
         self.hits += 1
         names = self.names
         command, layer = (None, "") if step is None else (names.command(step), names.layer(step))

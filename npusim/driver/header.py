@@ -85,15 +85,15 @@ JOB_PENDING, JOB_DONE, JOB_FAULT, JOB_ABORTED = 0, 1, 2, 3
 FAULT_NAMES = ("NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL", "HOST", "ECC")
 FAULT_MEANINGS = {
     "NONE": "no fault",
-    "RING": "a ring entry or ring register makes no sense",
+    "RING": "a ring entry or ring register is invalid",
     "PROGRAM": "the instruction stream cannot be decoded or breaks a rule",
     "ADDRESS": "an address outside the device's memory",
     "DATA": "the data makes an instruction illegal",
-    "DEADLOCK": "no unit can go on",
+    "DEADLOCK": "no unit can continue",
     "DMA": "a DMA transfer failed on the bus",
     "INTERNAL": "the device itself failed",
-    "HOST": "host memory that the device cannot reach",
-    "ECC": "a memory has an error that cannot be corrected",
+    "HOST": "host memory that the device cannot access",
+    "ECC": "a memory has an uncorrectable error",
 }
 
 
@@ -103,4 +103,5 @@ def fault_name(code: int) -> str:
 
 
 def fault_meaning(name: str) -> str:
-    return FAULT_MEANINGS.get(name, "a code that this driver does not know")
+    """The meaning of a fault, by name."""
+    return FAULT_MEANINGS.get(name, "a code unknown to this driver")

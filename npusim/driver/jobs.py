@@ -91,6 +91,7 @@ class Slot:
     usual: dict[int, int] = field(default_factory=dict)
 
     def blocks(self) -> list[int]:
+        """Addresses of all blocks of the slot."""
         return [self.table, self.completion, self.log, *self.own.values()]
 
 

@@ -30,8 +30,8 @@ from npusim.linux.ktap import Ktap
 
 KERNEL_VARIABLE = "NPUSIM_UML_KERNEL"
 PRELOADED = "host.so"
-"""A library beside the kernel that gives it the same random numbers in every run, and no processor state that it does
-not know."""
+"""A library next to the kernel that makes the random numbers of the host equal in every run, and hides processor state
+that the kernel does not support."""
 
 _ADDRESSES_NOT_RANDOM = 0x0040000  # of personality(2)
 _DIE_WITH_PARENT = 1  # of prctl(2)

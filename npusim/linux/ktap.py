@@ -1,7 +1,7 @@
-"""Results of tests in a kernel's log: KTAP, as KUnit and kselftest print it, and TAP.
+"""Test results in the log of a kernel: KTAP, as printed by KUnit and kselftest, and TAP.
 
-https://docs.kernel.org/dev-tools/ktap.html: results are nested by indentation; a plan ``1..N`` comes before the results
-of its level, a level ends with the result of the test that it belongs to.
+https://docs.kernel.org/dev-tools/ktap.html: results are nested by indentation. A plan ``1..N`` precedes the results of
+its level. A level ends with the result of its parent test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Level:
     plan: int | None = None
     seen: int = 0
     open: bool = False
-    """Whether a header was read, but no plan or result after it."""
+    """Whether a header was read, without a plan or result after it."""
 
 
 class Ktap:
@@ -68,7 +68,7 @@ class Ktap:
     def _result(self, depth: int, rest: str, result: re.Match[str]) -> None:
         failed, number, text = result.groups()
         if number is None and text and not re.match(r"\s+(-|#)", text):
-            return  # a sentence that begins with these words
+            return  # a log line that begins with these words
         self._end(depth + 1)
         level = self._levels.setdefault(depth, _Level())
         level.seen, level.open = level.seen + 1, False
@@ -84,7 +84,7 @@ class Ktap:
             if level.plan is not None and level.seen != level.plan:
                 self._fail(f"a plan of {level.plan} tests has {level.seen} results")
             elif level.open:
-                self._fail("a test has begun, and has no results")
+                self._fail("a test has begun, but has no results")
 
     def _fail(self, what: str) -> None:
         if len(self.failures) < MOST_FAILURES:

@@ -25,7 +25,7 @@ Attrs = Mapping[str, Any]
 Infer = Callable[[Inputs, Attrs], list[Result]]
 Reference = Callable[[Op, Sequence[Array | None]], list[Array]]
 Constraint = Callable[[Inputs, Attrs], bool]
-"""True when the operator is within npusim's limits; the docstring is the user's message and the manual's line."""
+"""True if the operator is supported. The docstring is the message for the user and the line in the manual."""
 
 
 class Required:
@@ -87,10 +87,10 @@ Form = ElementForm | RowForm | Lowered
 class Folding(enum.Enum):
     """When an operator on constants is folded while the graph is built."""
 
-    PLAIN = "when the result is not much larger than what it is made of"
-    VIEW = "always: the result is a view, and takes no memory"
-    HEAVY = "when everything is small: on large operands it takes long"
-    NEVER = "never: quantised weights stay integers, for the compiler to compute with"
+    PLAIN = "if the result is not much larger than its operands"
+    VIEW = "always: the result is a view and takes no memory"
+    HEAVY = "if all operands are small, because it is slow on large ones"
+    NEVER = "never: the compiler needs quantised weights as integers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def define(
     constraints: tuple[Constraint, ...] = (),
     folding: Folding = Folding.PLAIN,
 ) -> None:
-    """Register a kind. Raises ValueError for one that is there already, or that lacks what every kind must have."""
+    """Register a kind. Raises ValueError if it exists already, or lacks a required part."""
     if name in REGISTRY:
         raise ValueError(f"the kind {name!r} is defined twice")
     lacks = f"the kind {name!r} has no"
@@ -170,12 +170,12 @@ def define(
     if unit is None:
         raise ValueError(f"{lacks} unit that computes it (unit)")
     if form is None:
-        raise ValueError(f"{lacks} form, by which the compiler finds its lowering (form)")
+        raise ValueError(f"{lacks} form that selects its lowering (form)")
     REGISTRY[name] = Kind(name, operands, meaning, infer, reference, unit, form, attrs or {}, constraints, folding)
 
 
 def operand(inputs: Inputs, index: int) -> Tensor:
-    """The input at index, which check_arity has shown to be present."""
+    """The input at ``index``. Raises ModelError if it is absent."""
     tensor = inputs[index]
     if tensor is None:
         raise ModelError(f"input {index} is required")
@@ -183,7 +183,7 @@ def operand(inputs: Inputs, index: int) -> Tensor:
 
 
 def optional(inputs: Inputs, index: int) -> Tensor | None:
-    """The input at index, or None when it is absent."""
+    """The input at ``index``, or None if it is absent."""
     return inputs[index] if index < len(inputs) else None
 
 
@@ -196,7 +196,7 @@ def present(arrays: Sequence[Array | None], index: int) -> Array:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """numpy's broadcast shape; raises ModelError naming the shapes."""
+    """The broadcast shape, as in numpy. Raises ModelError that names the shapes."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -210,7 +210,7 @@ def check_axis(axis: int, rank: int) -> None:
 
 
 def same_dtype(*tensors: Tensor | None) -> DType:
-    """The one dtype that all present tensors have; raises ModelError naming the types."""
+    """The common type of all present tensors. Raises ModelError if they differ."""
     dtypes = [tensor.dtype for tensor in tensors if tensor is not None]
     if len(set(dtypes)) != 1:
         raise ModelError(f"operands must have the same type, got {', '.join(d.label for d in dtypes)}")
@@ -218,15 +218,15 @@ def same_dtype(*tensors: Tensor | None) -> DType:
 
 
 def widen(array: Array, dtype: DType) -> Array:
-    """Storage to the type that arithmetic is done in: float32 for half floats, otherwise the type itself."""
+    """Convert storage to the type of the arithmetic: float32 for half floats, otherwise the type itself."""
     if dtype is DType.BFLOAT16:
         return bfloat16_to_float32(array)
     return array.astype(np.float32) if dtype is DType.FLOAT16 else array
 
 
 def narrow(array: Array, dtype: DType) -> Array:
-    """Round floats once to dtype, wrap integers; the result is in storage form."""
-    # Overflow becomes infinity as on the device: a result, not an error for numpy to report.
+    """Convert to storage of ``dtype``: floats are rounded once, integers wrap."""
+    # Overflow becomes infinity as on the device. It is a result, not an error.
     with np.errstate(over="ignore", invalid="ignore"):
         if dtype is DType.BFLOAT16:
             return float32_to_bfloat16(array.astype(np.float32, copy=False))

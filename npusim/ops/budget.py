@@ -67,7 +67,7 @@ class Budget:
             self._refuse(where, f"{count} steps", f"{self.steps} steps")
 
     def _refuse(self, where: str, wanted: str, left: str) -> None:
-        if len(where) > _LONG:  # the call that a reader of the model knows, and where it has led to
+        if len(where) > _LONG:  # keep the call that the user knows and the innermost one
             where = f"{where[: _LONG // 2]}...{where[-_LONG // 2 :]}"
         raise CompileError(
             f"{where}: wants {wanted} while the model is compiled; {left} are left of a budget of {self.allowed} "

@@ -66,9 +66,9 @@ class GraphBuilder:
         self._derived: dict[Tensor, Op] = {}
         self._known: set[Tensor] = set()
         self._values: dict[Tensor, Array] = {}
-        self._follows: set[Tensor] = set()  # values of a run: known or bound inputs, and values computed from them
-        self._computed: dict[Op, None] = {}  # operators computed here for them
-        self._made: list[HostWork] = []  # and work recorded by importers
+        self._follows: set[Tensor] = set()  # known for a run: inputs, and values computed from them
+        self._computed: dict[Op, None] = {}  # operators computed on the host for them
+        self._made: list[HostWork] = []  # and host work recorded by importers
         self._decisions: dict[Tensor, str] = {}
         self._makers: dict[Tensor, Op] = {}  # producers in the first ``_mapped`` operators
         self._mapped = self._traced = 0
@@ -199,7 +199,8 @@ class GraphBuilder:
         return tensor in self._follows
 
     def mark(self, tensor: Tensor, name: str = "", kind: str = "") -> None:
-        """A constant depends on values of inputs. With a name and a kind: the host has computed it from them."""
+        """Record that a constant depends on values of inputs. With a name and a kind: the host has computed it from
+        them."""
         self._follows.add(tensor)
         tensor.bound = True
         if kind:
@@ -298,7 +299,7 @@ class GraphBuilder:
             tensor.name = name if reserved else self._tensor_names.unique(name)
 
     def rename_op(self, op: Op, name: str) -> None:
-        """Give an operator another name, made unique among operators."""
+        """Rename an operator. The name is made unique among operators."""
         op.name = self._op_names.unique(name)
 
     def finish(self, outputs: Sequence[Tensor]) -> Graph:
@@ -314,7 +315,7 @@ class GraphBuilder:
         size = sum(output.nbytes for output in op.outputs)
         apparent = sum(tensor.nbytes for tensor in operands)
         if op.kind == "reshape" and real_bytes(operands[0]) <= operands[0].dtype.itemsize:
-            folding = Folding.VIEW  # a view of one repeated element; numpy would copy other views
+            folding = Folding.VIEW  # a view that repeats one element; numpy would copy other views
         match folding:
             case Folding.NEVER:
                 return False
@@ -324,7 +325,8 @@ class GraphBuilder:
                 return size + apparent <= MAX_FOLDED_BYTES
             case Folding.PLAIN:
                 real = sum(real_bytes(tensor) for tensor in operands)
-                # A repeating view takes no memory, but time by its apparent size, and its result would take both.
+                # A repeating view takes no memory, but time in proportion to its apparent size, and its result would
+                # take both.
                 return size <= max(MAX_FOLDED_BYTES, real) and apparent <= max(64 * MAX_FOLDED_BYTES, real)
 
 
@@ -336,7 +338,7 @@ def _terms(op: Op) -> int:
     if op.kind not in ("conv", "conv_transpose", "pool"):
         return 0
     window = math.prod(op.attrs["kernel"] if op.kind == "pool" else op.input(1).shape[1:])
-    # Windows are copied side by side before they are multiplied or compared.
+    # Windows are copied contiguously before they are multiplied or compared.
     return op.output.size * window * op.input(0).dtype.itemsize
 
 

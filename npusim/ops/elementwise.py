@@ -1,4 +1,4 @@
-"""unary, binary, select, cast: one element of the output from one element of each operand."""
+"""unary, binary, select, cast: one output element from one element of each operand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from npusim.ops.base import (
 INTEGER_UNARY = frozenset(
     {Unary.IDENTITY, Unary.RELU, Unary.CLIP, Unary.NEG, Unary.ABS, Unary.SIGN, Unary.BITWISE_NOT, Unary.SQUARE}
 )
-"""Unary functions that integers have."""
+"""Unary functions that are defined for integers."""
 LOGICAL = frozenset({Binary.AND, Binary.OR, Binary.XOR})
 BITWISE = frozenset({Binary.BIT_AND, Binary.BIT_OR, Binary.BIT_XOR, Binary.SHL, Binary.SHR})
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
@@ -74,7 +74,7 @@ _EXACT: dict[Unary, _Function] = {
     Unary.ISINF: lambda x, p, q: (np.isposinf(x) & (p != 0)) | (np.isneginf(x) & (q != 0)),
     Unary.SQUARE: lambda x, p, q: x * x,
 }
-"""Functions that are exact or correctly rounded in the operand's own arithmetic."""
+"""Functions that are exact or correctly rounded in the type of the operand."""
 _DOUBLE: dict[Unary, _Function] = {
     Unary.LEAKY_RELU: lambda x, p, q: np.where(x < 0, x * p, x),
     Unary.ELU: lambda x, p, q: np.where(x < 0, p * np.expm1(np.minimum(x, 0)), x),
@@ -173,7 +173,7 @@ def _power(a: Array, b: Array) -> Array:
 
 
 def _shift(a: Array, b: Array, left: bool) -> Array:
-    """Shift; an amount that is negative or not less than the width shifts every bit out."""
+    """Shift. A negative amount, or one not less than the width, shifts out all bits."""
     bits = a.dtype.itemsize * 8
     # In C, a shift by the width or more is undefined, so the result would depend on the machine.
     amount = np.clip(b, 0, bits - 1).astype(a.dtype)
@@ -241,7 +241,7 @@ def _infer_select(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def convert(x: Array, source: DType, to: DType) -> Array:
-    """Cast storage to storage: floats truncate and saturate into integers (NaN to 0), integers wrap, bool is != 0."""
+    """Convert storage to storage: floats truncate and saturate to integers (NaN to 0), integers wrap, bool is != 0."""
     wide = widen(x, source)
     if to is DType.BOOL:
         return np.asarray(wide != 0)

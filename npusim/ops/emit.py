@@ -14,7 +14,7 @@ from npusim.ops.build import GraphBuilder
 
 
 class Emitter:
-    """Adds the operators for one operation, named after it. Methods that would change nothing add nothing."""
+    """Adds the operators for one operation, named after it. Methods without an effect add nothing."""
 
     def __init__(self, builder: GraphBuilder, name: str) -> None:
         self.builder = builder

@@ -16,7 +16,7 @@ from npusim.ops.base import Array
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """``graph`` computes the decided values in order; ``what`` describes them, ``decided`` has them as text.
+    """``graph`` computes the decided values in order. ``what`` describes them; ``decided`` has them as text.
 
     ``fixed``: values of graph inputs that the program does not take.
     """
@@ -34,7 +34,7 @@ class Guard:
         for tensor in self.graph.inputs:
             value = self.fixed.get(tensor.name, inputs.get(tensor.name))
             if value is None:
-                raise InputError(f"input {tensor.name!r} decides what is computed: it must be given as an array")
+                raise InputError(f"input {tensor.name!r} determines the program: it must be given as an array")
             given[tensor.name] = to_storage(np.asarray(value))
         seen = {name: value.tobytes() for name, value in given.items()}
         if seen == self._last:
@@ -43,7 +43,11 @@ class Guard:
         advice = f"with these values of {names}; compile the model for them (inputs=...), or run the model itself"
         try:
             values = reference.run(self.graph, given)
-        except (ArithmeticError, LookupError, ValueError) as error:  # an index beyond what another branch would have
+        except (
+            ArithmeticError,
+            LookupError,
+            ValueError,
+        ) as error:  # such as an index of another branch
             raise InputError(f"{self.what[-1]} cannot be computed {advice}: {error}") from None
         for what, was, tensor in zip(self.what, self.decided, self.graph.outputs, strict=True):
             # Later decisions may depend on this one, and need not exist in the program for these inputs.

@@ -45,8 +45,8 @@ def accumulator(a: Tensor, b: Tensor, attrs: Attrs | None = None, scale: Tensor 
 
 
 def _check_scales(inputs: Inputs, attrs: Attrs, depth: int, channel: int) -> Tensor | None:
-    """The scale of weights. Raise ModelError unless it and the zero point are constants with one entry, or one for each
-    output channel, and one for each ``block`` input channels."""
+    """The scale of weights. Raises ModelError unless scale and zero point are constants with one entry, or one per
+    output channel and ``block`` of input channels."""
     w, scale, zero = operand(inputs, 1), optional(inputs, 3), optional(inputs, 4)
     if scale is None:
         if zero is not None or attrs["block"]:
@@ -113,10 +113,10 @@ class Blocks(NamedTuple):
 
 
 class Phases(NamedTuple):
-    """Output channels of a convolution as phases of a transposed one: within each group, each ``oc`` channels are a
+    """Output channels of a convolution as phases of a transposed one. Within each group, each ``oc`` channels are a
     phase, in ``rows`` rows of ``cols``. The first kernel row of phases from row ``full_rows`` on is not multiplied, nor
-    is the last one of those before row ``low_rows``; columns likewise. ``first``: output channels of the group before
-    the first one."""
+    is the last one of phases before row ``low_rows``. The same applies to columns. ``first``: output channels of the
+    group before the first one."""
 
     oc: int
     rows: int
@@ -133,7 +133,7 @@ def on_diagonal(w: Array, groups: int, blocks: Blocks) -> Array:
     oc, ic = w.shape[0] // groups, w.shape[1]
     split = w.reshape(groups, oc // blocks.oc, blocks.oc, ic // blocks.ic, blocks.ic, *w.shape[2:])
     each = np.arange(oc // blocks.oc)
-    # Advanced indices that a slice separates come first.
+    # Advanced indices separated by a slice come first in the result.
     return np.moveaxis(split[:, each, :, each], 0, 1).reshape(w.shape[0], blocks.ic, *w.shape[2:])
 
 
@@ -247,7 +247,8 @@ def _columns(x: Array, kernel: Shape, attrs: Attrs, out: Shape) -> Array:
 
 
 def _of_phases(columns: Array, w: Array, groups: int, phases: Phases, dtype: DType) -> Array:
-    """[G, O/G, OH * OW]: each phase by the kernel rows and columns that it has; columns: see :func:`_columns`."""
+    """[G, O/G, OH * OW]: each phase with its own kernel rows and columns. columns: see :func:`_columns`. 289 Pixels are
+    the first factor: without their zero point they are int32, and only the second factor may be limited to 16 bits."""
     _, ic, kh, kw = w.shape
     columns, w = columns.reshape(groups, ic, kh, kw, -1), w.reshape(groups, -1, ic, kh, kw)
     y = np.zeros((groups, w.shape[1], columns.shape[-1]), dtype.storage if dtype.is_integer else columns.dtype)

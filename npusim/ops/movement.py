@@ -79,7 +79,7 @@ def _slice(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     index = []
     for start, step, size in zip(op.attrs["starts"], op.attrs["steps"], op.attrs["sizes"], strict=True):
         stop = start + size * step
-        # A backward slice may have the stop -1, which numpy takes for the last element; None means "to the first one".
+        # numpy interprets the stop -1 of a backward slice as the last element. None means up to the first.
         index.append(slice(0, 0) if size == 0 else slice(start, stop if stop >= 0 else None, step))
     return [present(arrays, 0)[tuple(index)]]
 
@@ -89,7 +89,7 @@ def _infer_concat(inputs: Inputs, attrs: Attrs) -> list[Result]:
     check_axis(axis, len(first.shape))
     total = 0
     for tensor in inputs:
-        assert tensor is not None  # the kind is variadic: check_arity has looked
+        assert tensor is not None  # check_arity has verified that variadic operands are present
         around = (tensor.shape[:axis], tensor.shape[axis + 1 :])
         if len(tensor.shape) != len(first.shape) or around != (first.shape[:axis], first.shape[axis + 1 :]):
             raise ModelError(f"shapes {list(first.shape)} and {list(tensor.shape)} differ outside axis {axis}")
@@ -142,7 +142,7 @@ def _check_indices(dtype: DType) -> None:
 
 
 def _positions(index: Array, dim: int) -> Array:
-    """Indices with negative ones counted from the end; raises InputError for one out of range."""
+    """Indices with negative ones counted from the end. Raises InputError if one is out of range."""
     if index.size and (int(index.min()) < -dim or int(index.max()) >= dim):
         span = f"the indices span {int(index.min())} to {int(index.max())}"
         raise InputError(f"an index is outside [{-dim}, {dim}): {span}")

@@ -60,7 +60,7 @@ def _pool_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def _windows(x: Array, attrs: Attrs, fill: float | int) -> Iterator[Array]:
-    """For each tap of the window, in row-major order, its [N, C, OH, OW] elements; outside of x they are ``fill``."""
+    """For each tap of the window, in row-major order, its [N, C, OH, OW] elements. Elements outside x are ``fill``."""
     (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["stride"], attrs["dilation"]
     (oh, ow), (top, left) = attrs["output_hw"], attrs["pads"][:2]
     need_h = (oh - 1) * sh + window_extent(kh, dh)
@@ -85,7 +85,7 @@ def _counts(hw: tuple[int, int], attrs: Attrs) -> Array:
 
 
 def lowest(dtype: np.dtype[Any]) -> float | int:
-    """The identity of max: -inf, or the least integer."""
+    """The identity of max: -inf, or the lowest integer."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
@@ -140,7 +140,7 @@ def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     # In float32 and tap by tap: the order and width of the unit's additions.
     y = np.zeros(op.output.shape, np.float32)
     for tap in range(index.shape[1]):
-        counts = (index[:, tap] >= 0).reshape(shape)  # masked, not weighted by 0: 0 times infinity is not nothing
+        counts = (index[:, tap] >= 0).reshape(shape)  # masked, because 0 * infinity is not 0
         term = weight[:, tap].reshape(shape) * np.take(wide, np.maximum(index[:, tap], 0), axis=axis)
         y = y + np.where(counts, term, np.float32(0))
     if op.output.dtype.is_integer:

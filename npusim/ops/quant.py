@@ -54,7 +54,7 @@ def _dequantize_types(inputs: Inputs, attrs: Attrs) -> bool:
 
 
 def quantised(x: Array, scale: Any, zero: Any, dtype: DType) -> Array:
-    """float32 numbers as integers of a type."""
+    """Quantise float32 numbers to integers of a type."""
     info = np.iinfo(dtype.storage)
     with np.errstate(all="ignore"):
         # The quotient is float32 by definition; the zero point is added in double, where adding any int32 is exact.
@@ -65,7 +65,7 @@ def quantised(x: Array, scale: Any, zero: Any, dtype: DType) -> Array:
 
 
 def real(x: Array, scale: Any, zero: Any) -> Array:
-    """The numbers that integers stand for, as float32."""
+    """Dequantise integers to float32."""
     # The difference of two int32 takes 33 bits.
     with np.errstate(all="ignore"):
         return np.asarray((x.astype(np.int64) - zero).astype(np.float32) * scale)
@@ -81,12 +81,12 @@ def _dequantize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 LEVELS: dict[str, Any] = {"source": None, "target": None, "real": DType.FLOAT32}
-"""Attributes of kinds that may compute on numbers that integers stand for: (scale, zero) of the operand; (scale, zero,
-type) of the result. ``real``: the type of the numbers between, float32 or a narrower float."""
+"""Attributes of kinds that can compute on quantised values: (scale, zero) of the operand; (scale, zero, type) of the
+result. ``real``: the type of intermediate values, float32 or a narrower float."""
 
 
 def arithmetic_type(x: DType, attrs: Attrs) -> DType:
-    """The type that such an operator computes in."""
+    """The type of the arithmetic of such an operator. Raises ModelError for a quantised operand of another type."""
     if attrs["source"] is not None and x not in QUANTIZED:
         raise ModelError(f"source: the operand must be int8, uint8, int16 or uint16, is {x.label}")
     real: DType = attrs["real"]
@@ -94,7 +94,7 @@ def arithmetic_type(x: DType, attrs: Attrs) -> DType:
 
 
 def result_type(x: DType, attrs: Attrs) -> DType:
-    """The type of its result."""
+    """The type of its result. Raises ModelError for an invalid target."""
     computed = arithmetic_type(x, attrs)
     if attrs["target"] is None:
         return computed
@@ -106,7 +106,7 @@ def result_type(x: DType, attrs: Attrs) -> DType:
 
 
 def on_reals(reference: Reference) -> Reference:
-    """The reference of an operator with these attributes, from the one on plain numbers."""
+    """The reference of an operator with these attributes, made from the reference on plain numbers."""
 
     def levels(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         source, target = op.attrs["source"], op.attrs["target"]
@@ -166,7 +166,7 @@ def _infer_lookup(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def table_of(op: Op) -> Array:
-    """The table of a lookup."""
+    """The table of a lookup operator."""
     return np.frombuffer(op.attrs["table"], op.attrs["to"].storage)
 
 
@@ -182,7 +182,7 @@ define(
     infer=_infer_lookup,
     reference=_lookup,
     unit=Unit.VECTOR,
-    # The lowering gives the table's place behind those of the operands.
+    # The address of the table follows those of the operands.
     form=ElementForm(
         lambda op, at, dims: vector.Lookup(op.output.dtype, *at[0], op.input(0).dtype, *at[1], at[2][0], dims)
     ),

@@ -66,7 +66,7 @@ def _extreme(x: Array, axes: Shape, keep: bool, fn: Reduce) -> Array:
         start = -np.inf if fn is Reduce.MAX else np.inf
     else:
         start = int(np.iinfo(x.dtype).min if fn is Reduce.MAX else np.iinfo(x.dtype).max)
-    # With a neutral element, so that an empty axis has a result; numpy alone raises an error.
+    # With a neutral element, so that an empty axis has a result. numpy alone raises an error.
     return np.asarray((np.max if fn is Reduce.MAX else np.min)(x, axis=axes, keepdims=keep, initial=start))
 
 

@@ -14,7 +14,7 @@ from npusim.ops.base import REGISTRY, Array
 
 
 def check_input(tensor: Tensor, value: Any) -> Array:
-    """The value in storage form; raises InputError unless shape and type are the tensor's."""
+    """The value in storage form. Raises InputError unless it has the shape and type of the tensor."""
     array = np.asarray(value)
     try:
         dtype = dtype_of(array)
@@ -28,7 +28,7 @@ def check_input(tensor: Tensor, value: Any) -> Array:
 
 
 def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """Outputs by name; ``inputs`` by name, exactly those of the graph. Raises InputError when they do not match."""
+    """Compute all outputs by name. ``inputs``: by name, exactly those of the graph. Raises InputError otherwise."""
     names = [tensor.name for tensor in graph.inputs]
     if set(inputs) != set(names):
         raise InputError(f"the graph's inputs are {', '.join(names) or 'none'}; got {', '.join(inputs) or 'none'}")
@@ -38,8 +38,8 @@ def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
     for index, op in enumerate(graph.ops):
         arrays = [None if t is None else values[t] if t.data is None else t.data for t in op.inputs]
         values.update(zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True))
-        # Values are freed after their last use, because all intermediate values of a large model exceed the host's
-        # memory.
+        # Values are freed after their last use, because all intermediate values of a large model may exceed the memory
+        # of the host.
         for tensor in {*op.inputs, *op.outputs}:
             if tensor is not None and tensor not in kept and last_use.get(tensor, index) == index:
                 values.pop(tensor, None)

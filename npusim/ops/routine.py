@@ -1,4 +1,4 @@
-"""The kind ``routine``: a call of a registered routine by name."""
+"""The kind ``routine``: a call of a registered routine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def routine_attrs(name: str, **params: Any) -> dict[str, Any]:
 
 
 def routine_of(attrs: Attrs) -> Routine:
-    """The routine that attributes name. Raises ModelError if it is not registered in this version."""
+    """The routine named by attributes. Raises ModelError if it is not registered with this version."""
     routine = find_routine(attrs["name"], attrs["version"])
     if routine is None:
         raise ModelError(f"routine {attrs['name']!r} version {attrs['version']} is not registered")
@@ -43,7 +43,7 @@ def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
 def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     inputs = [np.ascontiguousarray(present(arrays, index)) for index in range(len(arrays))]
     for array in inputs:
-        # As on the device: a routine that wrote to its inputs would change a value that other operators read.
+        # As on the device: a routine that wrote to its inputs would change values that other operators read.
         array.flags.writeable = False
     outputs = [np.zeros(tensor.shape, tensor.dtype.storage) for tensor in op.outputs]
     routine = routine_of(op.attrs)

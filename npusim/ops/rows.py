@@ -1,4 +1,4 @@
-"""softmax, normalize, cumsum, cumprod, lrn: an output element depends on a whole row."""
+"""softmax, normalize, cumsum, cumprod, lrn: each output element depends on a whole row."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _infer(inputs: Inputs, attrs: Attrs) -> list[Result]:
 
 
 def _round(op: Op, y: Array) -> list[Array]:
-    """Round double precision to the output's type, once."""
+    """Round double precision to the type of the output, once."""
     return [narrow(y if op.output.dtype in (DType.FLOAT64, DType.INT64) else y.astype(np.float32), op.output.dtype)]
 
 
@@ -49,7 +49,7 @@ def _softmax(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
         # The maximum is subtracted so that no exponential overflows; the quotient is the same.
         shifted = x - largest
         total = np.sum(np.exp(shifted), axis=axis, keepdims=True)
-        # The logarithm of the quotient would be -inf wherever the quotient underflows.
+        # The logarithm of the quotient would be -inf if the quotient underflows.
         shares = shifted - np.log(total) if op.attrs["log"] else np.exp(shifted) / total
         return _round(op, np.where(largest == -np.inf, 0.0, shares) if op.attrs["masked"] else shares)
 
@@ -72,7 +72,7 @@ def _normalize(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def _scan(function: np.ufunc, op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    """The running result of the function over the elements so far, in double precision or int64."""
+    """The running result of the function, in double precision or int64."""
     x, axis = widened(op, arrays, 0), op.attrs["axis"]
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     wide = np.flip(wide, axis) if op.attrs["reverse"] else wide
@@ -100,7 +100,7 @@ def _lrn(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     pads[axis] = (before, after)
     with np.errstate(all="ignore"):
         squares = np.pad(x * x, pads)
-        # Shifted slices, not differences of a running sum, so that an infinity stays within the windows that contain
+        # Shifted slices instead of differences of a running sum, so that an infinity only affects windows that contain
         # it.
         window = sum(np.take(squares, np.arange(shift, shift + count), axis=axis) for shift in range(size))
         factor = op.attrs["bias"] + op.attrs["alpha"] / size * window

@@ -1,4 +1,4 @@
-"""When commands reach the queues of their units, which no timeline says."""
+"""The times at which commands enter the queues of their units. Timelines do not contain them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from npusim.sim.watch import Watcher
 
 
 class Arrivals(Watcher):
-    """Of the last job that a device has begun while this watched: for each unit when its commands came, in ps since
-    the device took the job."""
+    """For the last job that began while this was watching: arrival times of commands by unit, in ps since the device
+    took the job."""
 
     def __init__(self) -> None:
         self.of_units: dict[str, list[int]] = {}

@@ -12,7 +12,7 @@ BUS, INTERRUPTS = "bus", "interrupts"
 
 
 class Lanes:
-    """Collects from a device until it is written. Times count from power-on."""
+    """Collects accesses and jobs of a device until the trace is written. Times count from power-on."""
 
     def __init__(self, device: NpuDevice) -> None:
         self._device = device
@@ -31,6 +31,6 @@ class Lanes:
         ]
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """One track for the bus, one for interrupts, one for each unit. Raises OSError."""
+        """Write one track for the bus, one for interrupts and one per unit. Raises OSError."""
         timeline = Timeline(sorted(self._spans, key=ORDER), time_ps=self._device.now_ps)
         write_trace(path, timeline, clock_hz=self._device.config.clock_hz)

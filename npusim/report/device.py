@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def summary(config: Config) -> str:
-    """The numbers that tell devices apart, in one line."""
+    """The main parameters of a device in one line."""
     units = []
     if config.matrix is not None:
         units.append(f"{config.matrix.rows}x{config.matrix.cols} MACs")
@@ -51,7 +51,7 @@ def text(config: Config) -> str:
 
 
 def as_json(config: Config) -> dict[str, Any]:
-    """The capabilities in base units: a second, bytes, operations."""
+    """The capabilities as JSON values in base units: seconds, bytes, operations."""
     peaks = capabilities(config)
     return {
         "name": config.name,

@@ -1,4 +1,4 @@
-"""Rows of reports: energies of a run by action and unit, areas of a chip by part."""
+"""Report rows: energy of a run by action and unit, area of a chip by component."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
     if all(part.value is None or not part.value for part in found.parts):
         return []
     if found.total is None:
-        return [("energy", f"not known, since no price is of {', '.join(found.unknown)}; of the rest {_shares(found)}")]
+        return [("energy", f"unknown, because {', '.join(found.unknown)} have no price; of the rest {_shares(found)}")]
     # A femtojoule in a picosecond is a milliwatt.
     power = f" = {watts(1000 * found.total // time_ps)}" if time_ps else ""
     return [("energy", f"{joules(found.total)}{power}: {_shares(found)}")]
 
 
 def area_rows(found: Breakdown) -> list[tuple[str, str]]:
-    """Name and value of each part of a chip, largest first, and the sources of the prices."""
+    """Name and value of each component of a chip, largest first, and the sources of the prices."""
     rows = [("whole", "not known" if found.total is None else square(found.total))]
     if not found.known:
         return rows
@@ -41,7 +41,7 @@ _WATTS = ((10**6, "W"), (10**3, "mW"), (1, "uW"))
 
 
 def _shares(found: Energy) -> str:
-    """The largest parts, as shares of the known total, and the sum of the others."""
+    """The largest actions as shares of the known total, and the sum of the others."""
     parts = sorted((part for part in found.parts if part.value), key=lambda part: (-(part.value or 0), part.name))
     shown = [f"{part.name} {percent(part.value or 0, found.known)}" for part in parts[:_SHOWN]]
     rest = sum(part.value or 0 for part in parts[_SHOWN:])
@@ -49,17 +49,17 @@ def _shares(found: Energy) -> str:
 
 
 def joules(femtojoules: float) -> str:
-    """An energy for people: ``1.08 mJ``."""
+    """An energy as text: ``1.08 mJ``."""
     return scaled(femtojoules, _JOULES)
 
 
 def watts(microwatts: float) -> str:
-    """A power for people: ``806 mW``."""
+    """A power as text: ``806 mW``."""
     return scaled(microwatts, _WATTS)
 
 
 def square(um2: int) -> str:
-    """An area for people: ``3.3 mm2``."""
+    """An area as text: ``3.3 mm2``."""
     if um2 < 1000:
         return f"{um2} um2"
     return f"{um2 / 10**6:.3g} mm2" if um2 < 999_500_000 else f"{um2 / 10**6:.0f} mm2"

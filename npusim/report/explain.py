@@ -1,4 +1,4 @@
-"""Explains the time of an operator: the equations of the cost models, with its numbers."""
+"""Explains the time of an operator: the equations of the cost models with its numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from npusim.work import DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 @dataclass(frozen=True, slots=True)
 class InstructionPrice:
-    """One kind of instruction of an operator: how many, their work, and the price of one."""
+    """Equal instructions of an operator: their number, work, and the cost of one."""
 
     mnemonic: str
     count: int
@@ -34,9 +34,9 @@ class InstructionPrice:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """An operator's charges by unit (``matrix``, ``vector``, ``scalar``, ``dma``), most expensive first.
+    """The costs of an operator by unit (``matrix``, ``vector``, ``scalar``, ``dma``), highest first.
 
-    ``busy_ps``: how long at least one such unit, of any core, worked for it.
+    ``busy_ps``: time in which at least one unit of that kind, on any core, works for it.
     """
 
     timing: OpReport
@@ -45,8 +45,8 @@ class Explanation:
 
 
 def find_operators(program: Program, text: str) -> list[int]:
-    """The index of the operator of this name, else of all whose names contain it in capitals or not, else of all of
-    such a kind; UsageError if there are none."""
+    """The index of the operator with this name. Otherwise all operators whose names contain the text (ignoring case),
+    otherwise all of this kind. Raises UsageError if there are none."""
     names = [entry.name for entry in program.ops]
     if text in names:
         return [names.index(text)]
@@ -60,7 +60,8 @@ def find_operators(program: Program, text: str) -> list[int]:
 
 
 def slowest_first(program: Program, result: ReportedRun, ops: Sequence[int]) -> list[int]:
-    """Operators by the time from their first instruction to their last, those without any at the end."""
+    """Operators sorted by the time from their first instruction to their last, longest first. Those without
+    instructions are last."""
     times = {row.name: row.end_ps - row.start_ps for row in result.ops}
     return sorted(ops, key=lambda op: -times.get(program.ops[op].name, -1))
 
@@ -69,9 +70,9 @@ _MOST_NAMES = 12
 
 
 def explain(program: Program, result: ReportedRun, config: Config, op: int) -> Explanation:
-    """The work and costs of the instructions of one operator; ``result`` is a run of the program on the device.
+    """The work and costs of the instructions of one operator. ``result``: a run of the program on the device.
 
-    Raises UsageError for an operator that has no instructions, such as one whose output is empty.
+    Raises UsageError for an operator without instructions, such as one whose output is empty.
     """
     price = cost_model(config).cost
     counts: Counter[tuple[str, str, Work]] = Counter()
@@ -82,13 +83,13 @@ def explain(program: Program, result: ReportedRun, config: Config, op: int) -> E
     entry = program.ops[op]
     timing = next((row for row in result.ops if row.name == entry.name), None)
     if timing is None or not counts:
-        raise UsageError(f"operator {entry.name!r} has no instructions: nothing of it is computed or moved")
+        raise UsageError(f"operator {entry.name!r} has no instructions: it computes and moves nothing")
     charges: dict[str, list[InstructionPrice]] = {}
     for (unit, mnemonic, work), count in counts.items():
         charges.setdefault(unit, []).append(InstructionPrice(mnemonic, count, work, price(work)))
     for rows in charges.values():
         rows.sort(key=lambda row: (-row.count * row.cost.ps, row.mnemonic, repr(row.work)))
-    # Channels of all cores count as one unit here: the reader asks what kind of work took the time.
+    # Channels of all cores are merged, because the kind of work matters here.
     intervals: dict[str, list[tuple[int, int]]] = {unit: [] for unit in charges}
     for span in result.timeline.spans:
         if span.op == op and "." in span.unit:
@@ -97,7 +98,7 @@ def explain(program: Program, result: ReportedRun, config: Config, op: int) -> E
 
 
 def text(found: Explanation, config: Config, others: Sequence[str] = ()) -> str:
-    """The explanation for a person. ``others``: operators that are quicker, and that might have been meant, too."""
+    """The explanation as text. ``others``: faster operators that also match."""
     row = found.timing
     window = row.end_ps - row.start_ps
     units = [
@@ -125,7 +126,7 @@ def _others(names: Sequence[str]) -> list[str]:
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
-    """The explanation as JSON values; times in ps, terms in cycles of the unit's clock."""
+    """The explanation as JSON values; times in ps, terms in cycles of the clock of the unit."""
     row = found.timing
     return {
         "name": row.name,
@@ -168,8 +169,8 @@ _OF = {False: "B", True: "B of constants"}
 
 
 def _equations(unit: str, config: Config) -> list[str]:
-    """The equations of a unit's cost model: the indented lines with ``=`` of its module docstring, and their
-    continuations."""
+    """The equations of the cost model of a unit: the indented lines with ``=`` in its module docstring, and their
+    continuation lines."""
     name = unit if unit != "matrix" or config.matrix is None else f"matrix_{config.matrix.model}"
     module = importlib.import_module(f"npusim.hw.units.{name}")
     manual = inspect.cleandoc(module.__doc__ or "")
@@ -182,14 +183,14 @@ def _equations(unit: str, config: Config) -> list[str]:
 
 
 def _seen(work: Work, config: Config) -> Work:
-    """As the device sees it: where constants have no memory of their own, reading them is reading."""
+    """The work as the device executes it: without a separate memory for constants, they are ordinary reads."""
     if isinstance(work, DmaWork) and config.constants is None:
         return replace(work, constants=False)
     return work
 
 
 def _work(work: Work) -> str:
-    """A piece of work in the words of the equations."""
+    """The quantities of a piece of work, named as in the equations."""
     match work:
         case MatrixWork():
             batch = f"{work.batch} x " if work.batch > 1 else ""

@@ -1,4 +1,4 @@
-"""Dependencies in a timeline: the span that had to end before another could start, by the waits of the program."""
+"""Dependencies in a timeline: for each span, the span whose end allowed it to start, by the waits of the program."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from npusim.program import Program
 from npusim.timeline import SEQUENCER, Span, Timeline
 
 Queue = Sequence[tuple[int, int]]
-"""(ps, commands that wait in a unit's queue from then on), where it changes."""
+"""(ps, number of commands waiting in the queue of a unit from then on), at each change."""
 
 
 def flows(program: Program, timeline: Timeline) -> list[tuple[int, int]]:
     """Pairs (producer, consumer) of indices into ``timeline.spans``: for each command, the wait that ended last.
 
-    For a job that did not complete, the pairs of its executed commands.
+    For a job that did not complete, only its executed commands count.
     """
     spans = _by_unit(timeline.spans)
     issued: dict[str, int] = defaultdict(int)
-    skipped: dict[str, int] = defaultdict(int)  # residents that were there: complete without a span
+    skipped: dict[str, int] = defaultdict(int)  # pinned weights that were in SRAM already: complete without a span
     found = []
     for command, loads_residents in _commands(program.code):
         name = unit_name(command.core, command.unit)
@@ -38,14 +38,14 @@ def flows(program: Program, timeline: Timeline) -> list[tuple[int, int]]:
             if 0 <= place < len(spans[other]):
                 waited.append(spans[other][place])
         if waited:
-            # Of several that ended together the one that stands last in the timeline, which is a total order.
+            # Of spans that end at the same time, the last one in the timeline, which is a total order.
             found.append((max(waited), spans[name][number]))
     return found
 
 
 def queues(timeline: Timeline, arrivals: Mapping[str, Sequence[int]]) -> dict[str, Queue]:
-    """How many commands wait in the queue of each unit, behind the one that it has taken; ``arrivals``: when each came
-    there, in ps since the device took the job."""
+    """The number of commands in the queue of each unit, without the one in execution. ``arrivals``: arrival times of
+    commands in ps since the device took the job."""
     found: dict[str, Queue] = {}
     for name, places in _by_unit(timeline.spans).items():
         changes: dict[int, int] = defaultdict(int)
@@ -66,7 +66,7 @@ def queues(timeline: Timeline, arrivals: Mapping[str, Sequence[int]]) -> dict[st
 
 
 def _by_unit(spans: Sequence[Span]) -> dict[str, list[int]]:
-    """Indices of the spans of each unit, in the order of its commands, which is that of their ends."""
+    """Indices of the spans of each unit in the order of its commands, which is the order of their ends."""
     found: dict[str, list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
         if span.unit != SEQUENCER:
@@ -75,7 +75,7 @@ def _by_unit(spans: Sequence[Span]) -> dict[str, list[int]]:
 
 
 def _commands(code: bytes) -> Iterator[tuple[Command, bool]]:
-    """The commands for units, and whether they load residents."""
+    """The commands for units, each with whether it loads pinned weights."""
     end = over = 0
     for command in decode(code):
         end += command.size

@@ -1,4 +1,5 @@
-"""Numbers for people: times, bytes, rates and aligned tables, in plain text that no terminal mistakes for orders."""
+"""Formats numbers for reports: times, bytes, rates and aligned tables, as plain text without terminal control
+sequences."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from itertools import zip_longest
 _TIMES = ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns"), (1, "ps"))
 _DECIMAL = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"), (1, ""))
 _FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
-"""Characters that begin a formula of a spreadsheet, also in full width."""
+"""Characters that begin a formula in a spreadsheet, also in full width."""
 _BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def duration(ps: int) -> str:
-    """A simulated time in the largest unit that leaves at least 1: ``12.35 ms``."""
+    """A simulated time in the largest unit in which it is at least 1: ``12.35 ms``."""
     return scaled(ps, _TIMES) if ps else "0 s"
 
 
@@ -30,14 +31,15 @@ def quantity(value: float, unit: str) -> str:
 
 
 def scaled(value: float, units: Sequence[tuple[int, str]]) -> str:
-    """A value in the largest of the units, as (size, name), in which it is 1 at least, or in the smallest."""
-    # 999.5 and more would be written as 1000.
+    """A value in the largest of the units (size, name) in which it is at least 1, otherwise in the smallest."""
+    # 999.5 and more would be printed as 1000.
     size, name = next((unit for unit in units if 2000 * abs(value) >= 1999 * unit[0]), units[-1])
     return f"{_significant(value / size)} {name}"
 
 
 def capacity(count: int) -> str:
-    """A memory size in the largest binary unit that divides it, else with a decimal prefix: ``256 KiB``, ``9.4 MB``."""
+    """A memory size in the largest binary unit that divides it, otherwise with a decimal prefix: ``256 KiB``, ``9.4
+    MB``."""
     for size, unit in _BINARY:
         if count >= size and count % size == 0:
             return f"{count // size} {unit}"
@@ -45,7 +47,7 @@ def capacity(count: int) -> str:
 
 
 def grouped(value: int) -> str:
-    """An exact integer with thin groups of three digits: ``12 345 678``."""
+    """An exact integer with groups of three digits: ``12 345 678``."""
     return f"{value:,}".replace(",", " ")
 
 
@@ -71,13 +73,13 @@ def _significant(value: float) -> str:
 _WIDTH: ContextVar[int | None] = ContextVar("_WIDTH", default=None)
 _GAP = 2
 _LEAST_PROSE = 24
-"""A last column of text with less room than this goes below its row."""
+"""A last column of text with less space than this is printed below its row."""
 
 
 @contextlib.contextmanager
 def lines_of(width: int | None) -> Iterator[None]:
-    """Within the block, tables and facts wrap their cells so that lines have at most ``width`` columns; None does not
-    wrap."""
+    """Within the block, tables and facts wrap their cells so that lines have at most ``width`` columns. None: no
+    wrapping."""
     token = _WIDTH.set(width)
     try:
         yield
@@ -86,7 +88,8 @@ def lines_of(width: int | None) -> Iterator[None]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = "") -> list[str]:
-    """Lines of an aligned table, two spaces apart; ``right`` holds one character per column, ``>`` for right."""
+    """Lines of an aligned table with two spaces between columns. ``right``: one character per column, ``>`` aligns
+    right."""
     sides = right.ljust(len(header), "<")
     for row in rows:
         if len(row) != len(header):
@@ -118,7 +121,7 @@ def _total(widths: Sequence[int], gap: int = _GAP) -> int:
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int, gap: int) -> list[int]:
-    """The widest columns give way first, none below its least width."""
+    """Shrink the widest columns first, none below its minimum width."""
     found = list(widths)
     while _total(found, gap) > room:
         place = max((i for i in range(len(found)) if found[i] > least[i]), key=lambda i: found[i])
@@ -127,7 +130,7 @@ def _shrunk(widths: Sequence[int], least: Sequence[int], room: int, gap: int) ->
 
 
 def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _GAP) -> list[str]:
-    """The lines of a row, whose cells are broken between words where they are too long."""
+    """The lines of a row. Cells that are too long are wrapped between words."""
     columns = [[cell] if len(cell) <= width else _wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for cells in zip_longest(*columns, fillvalue=""):
@@ -137,7 +140,7 @@ def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _
 
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines that end between words; a number stays with its groups of digits and its per cent sign."""
+    """Lines wrapped between words. A number is kept with its digit groups and its percent sign."""
     whole = re.sub(r"(?<=[0-9]) (?=[0-9%])", "\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(
         whole, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
@@ -155,7 +158,7 @@ def broken(text: str, width: int) -> str:
 
 
 def facts(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Lines of name and value, values aligned, indented by two."""
+    """Lines of name and value, indented by two, with aligned values."""
     width = max((len(name) for name, _ in rows), default=0)
     room = _WIDTH.get()
     lines = []
@@ -169,7 +172,7 @@ def facts(rows: Sequence[tuple[str, str]]) -> list[str]:
 def printable(text: str, *, lines: bool = True) -> str:
     """The text with control and unprintable characters escaped, because names come from untrusted files.
 
-    ``lines``: line feeds stay.
+    ``lines``: keep line feeds.
     """
     if text.isprintable():
         return text
@@ -180,8 +183,8 @@ def printable(text: str, *, lines: bool = True) -> str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Rows as CSV with a header; missing values are empty. Cells are never formulas for a spreadsheet, and contain no
-    control characters."""
+    """Rows as CSV with a header. Missing values are empty. Cells contain no formulas for a spreadsheet and no control
+    characters."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(map(_csv_cell, columns))
@@ -193,12 +196,12 @@ def _csv_cell(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = printable(value, lines=False)
-    # Spreadsheets take a cell that begins so for a formula; after an apostrophe it is text.
+    # Spreadsheets interpret a cell with this beginning as a formula. After an apostrophe it is text.
     return f"'{text}" if value.lstrip()[:1] in _FORMULA else text
 
 
 class LogFormatter(logging.Formatter):
-    """Lines of a log for a terminal: :func:`printable`."""
+    """Formats lines of a log for a terminal, see :func:`printable`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record, with unprintable characters escaped."""
@@ -206,7 +209,7 @@ class LogFormatter(logging.Formatter):
 
 
 def shorten(text: str, width: int) -> str:
-    """At most width characters, the middle left out: layer names differ at both ends."""
+    """At most ``width`` characters. The middle is omitted, because layer names differ at both ends."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2

@@ -1,4 +1,4 @@
-"""Which operators a job's time went to, and why: derived from the spans alone."""
+"""The time of each operator of a job, and its cause, derived from the spans alone."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
 class LayerReport:
     """The times of one operator in a job.
 
-    ``added_ps``: its share of the critical path. The shares add up to the total. ``causes``: the same by
-    ``timeline.CAUSES``. ``work_ps``: while any unit was at work for it. ``op``: its row of the operator table.
+    ``added_ps``: its share of the critical path. The shares add up to the total. ``causes``: the same, by the causes of
+    ``timeline.CAUSES``. ``work_ps``: time in which any unit worked for it. ``op``: its index in the operator table.
     """
 
     timing: OpReport
@@ -39,15 +39,15 @@ class LayerReport:
 
     @property
     def window_ps(self) -> int:
-        """From the start of its first instruction to the end of its last; of one that takes turns with others, as in a
-        chain that is computed some rows at a time, the time in which it was at work."""
+        """From the start of its first instruction to the end of its last. If it alternates with others, as in a
+        cascade, only the time in which it was at work."""
         window = self.timing.end_ps - self.timing.start_ps
         return window if 2 * self.work_ps >= window else self.work_ps
 
     @property
     def bound(self) -> str:
-        """The largest part of its critical path: ``compute``, ``memory`` or ``latency``; if it has none, of its own
-        time."""
+        """The largest cause on its part of the critical path: ``compute``, ``memory`` or ``latency``. Without such a
+        part: of its own time."""
         if not self.added_ps:
             return self.timing.bound
         sums = {"compute": 0, "latency": 0, "memory": 0}
@@ -57,9 +57,10 @@ class LayerReport:
 
 
 def layers(result: ReportedRun) -> list[LayerReport]:
-    """Every operator that ran an instruction, in the order in which they finished.
+    """All operators with instructions, in order of completion.
 
-    The rows of ``result.ops`` are such operators in the order of the operator table, as the spans' indices are.
+    The rows of ``result.ops`` are these operators in the order of the operator table, which is also the order of the
+    indices in the spans.
     """
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in result.timeline.spans:
@@ -84,7 +85,7 @@ def layers(result: ReportedRun) -> list[LayerReport]:
 
 
 def beside(result: ReportedRun) -> dict[str, int]:
-    """By cause, the part of the critical path that is for no operator: with that of the layers it is the whole."""
+    """The part of the critical path without an operator, by cause. Together with the layers it is the whole path."""
     found: Counter[str] = Counter()
     for stretch in result.timeline.critical_path():
         if stretch.op == NO_OP:
@@ -93,19 +94,19 @@ def beside(result: ReportedRun) -> dict[str, int]:
 
 
 def slowest(found: Sequence[LayerReport], count: int) -> list[LayerReport]:
-    """The layers that added most, the slowest first; equal ones in the order of time."""
+    """The layers with the largest shares, slowest first; equal ones in order of time."""
     return sorted(found, key=lambda layer: (-layer.added_ps, layer.timing.end_ps))[:count]
 
 
 def unit_kind(unit: str) -> str:
-    """``core0.dma1`` -> ``dma``: which sort of unit, whichever core's."""
+    """The kind of a unit, without core and channel number: ``core0.dma1`` -> ``dma``."""
     return unit.rpartition(".")[2].rstrip("0123456789")
 
 
 def covered(intervals: Iterable[tuple[int, int]]) -> int:
-    """The length of the union of intervals: units side by side do not count twice."""
+    """The length of the union of intervals, so that parallel units count once."""
     total, reached = 0, 0
-    # By start, so that one pass suffices: intervals before the furthest end so far are counted already.
+    # Sorted by start, so that one pass suffices.
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
@@ -113,7 +114,7 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
 
 
 def why(layer: LayerReport, config: Config) -> str:
-    """One sentence with numbers: the bottleneck of this layer."""
+    """One sentence with numbers about the bottleneck of this layer."""
     window, macs = layer.window_ps, layer.timing.macs
     if not window:
         return "takes no time of its own"
@@ -139,7 +140,7 @@ def why(layer: LayerReport, config: Config) -> str:
         rate = macs * 10**12 / (spent * config.matrix_hz)
         return f"{text} at {quantity(rate, 'MACs')}/cycle on {config.matrix.elements * config.cores} elements"
     unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
-    # Including the gaps between its steps, in which it waits.
+    # Includes the gaps between its steps, in which it waits.
     window = layer.timing.end_ps - layer.timing.start_ps
     each = duration(window // layer.instructions)
     return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(spent, window)}"

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from npusim.compiler.pipeline import Explained
 
 NAMED = 3
-"""At most this many layers of a value are named."""
+"""Limit of the named layers of a value."""
 
 
 @dataclass(slots=True)
 class MemoryStage:
-    """Operators ``first`` to ``last``, which run together, and their bytes of SRAM by kind.
+    """Operators ``first`` to ``last``, which run as one step, and their bytes of SRAM by kind.
 
-    ``constants``: bytes of constants that the operators read. ``read``: bytes that they load, which is more if some
-    are loaded repeatedly.
+    ``constants``: bytes of constants that the operators read. ``read``: bytes that they load, which is more if some are
+    loaded repeatedly.
     """
 
     first: int
@@ -40,7 +40,7 @@ class MemoryStage:
 
 
 def stages(program: Program) -> list[MemoryStage]:
-    """The operators of a program as they run, in order; those without slots in SRAM are left out."""
+    """The stages of a program in order of execution. Stages without slots in SRAM are omitted."""
     slots = [place for place in program.places if place.core == EVERY]
     found = {(place.first, place.last): MemoryStage(place.first, place.last) for place in slots}
     ordered = sorted(found.values(), key=lambda stage: stage.first)
@@ -193,7 +193,7 @@ def _signed(ps: int) -> str:
 
 
 def as_json(found: Explained, result: ReportedRun) -> dict[str, Any]:
-    """The same as JSON values; operators by name, times in ps, ``next_best.added_ps`` by estimate."""
+    """The same as JSON values. Operators are given by name, times in ps; ``next_best.added_ps`` is an estimate."""
     program = found.program
     names = [entry.name for entry in program.ops]
     times = {row.name: (row.start_ps, row.end_ps) for row in result.ops}

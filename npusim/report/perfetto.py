@@ -1,12 +1,12 @@
 """A timeline as a Perfetto trace, for ui.perfetto.dev: one track per unit, arrows for dependencies, counters for DRAM
 traffic, MACs, queues and memory occupancy.
 
-The format is protocol buffers; the few messages of it that a trace of spans needs are encoded here, so that a trace
-needs no more than npusim itself. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
+The format is protocol buffers. The few messages needed for a trace are encoded here, so that no other package is
+required. Field numbers are from perfetto/protos/perfetto/trace/**/*.proto.
 
-Timestamps are whole nanoseconds in this format: a span begins and ends at its time rounded down, so that neighbours
-stay neighbours. The exact picoseconds are among its arguments. Packets go into the file in compressed bundles, as
-Perfetto's own service writes them. Same timeline, same packets; by the same zlib, same bytes.
+Timestamps are whole nanoseconds in this format. Begin and end of a span are rounded down, so that adjacent spans stay
+adjacent. The exact picoseconds are among the arguments. Packets are written in compressed bundles, as by the service of
+Perfetto. The same timeline gives the same packets, and with the same zlib the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROVENANCE = "provenance"
 _CATEGORY, _EVENT, _NOTE = 1, 2, 3  # fields of InternedData
 _FLOW, _LAST_OF_FLOW = 47, 48
 _BUNDLE_BYTES = 1 << 19
-"""Of packets that are compressed together."""
+"""Bytes of packets that are compressed together."""
 
 
 def write_trace(
@@ -47,23 +47,23 @@ def write_trace(
 ) -> None:
     """Write the spans of ``timeline`` to ``path``.
 
-    ``ops``: the program's operator table; without it a span carries the name of its instruction. ``clock_hz``: the
-    device's clock; with it a span says how many cycles it took. ``memory``: memories, each a counter for each kind of
-    what is in it. ``provenance``: JSON values, the arguments of a mark at the beginning. ``flows``: (from, to) of
-    arrows between spans, by their places in the timeline; ``queues``: what waits for each unit (both from
-    :mod:`npusim.report.flows`). Raises OSError.
+    ``ops``: the operator table of the program; without it, spans have the names of their instructions. ``clock_hz``:
+    the clock of the device; with it, spans have their cycles. ``memory``: one counter per memory and kind of contents.
+    ``provenance``: JSON values, as arguments of a mark at the beginning. ``flows``: (from, to) of arrows between spans,
+    as indices into the timeline. ``queues``: queue lengths by unit. Both come from :mod:`npusim.report.flows`. Raises
+    OSError.
     """
     arrows = _arrows(flows)
     slices, tracks = _Slices(ops, clock_hz), _Tracks()
     with open(path, "wb") as opened:
         file = _Bundles(opened)
-        # Interned names are state of the sequence; a viewer that has not seen it cleared ignores
-        # all packets that use them.
+        # Interned names are state of the sequence. A viewer ignores all packets that use them until it has seen the
+        # state cleared.
         file.write(_packet(_uint(13, _STATE_CLEARED)))
         if provenance:
             track = tracks.unit(_PROVENANCE)
             file.write(tracks.take() + slices.mark(_PROVENANCE, provenance, track))
-        # By unit and not by time: a viewer sorts by itself, and each track is described right before its first slice.
+        # By unit, not by time: viewers sort by themselves, and each track is described just before its first slice.
         by_unit = sorted(enumerate(timeline.spans), key=lambda each: (each[1].unit, each[1].start_ps, each[1].end_ps))
         for unit, group in groupby(by_unit, key=lambda each: each[1].unit):
             track = tracks.unit(unit)
@@ -88,7 +88,7 @@ class _Bundles:
         self._size = 0
 
     def write(self, packets: bytes) -> None:
-        """Whole packets."""
+        """Add whole packets."""
         self._held.append(packets)
         self._size += len(packets)
         if self._size >= _BUNDLE_BYTES:
@@ -102,7 +102,7 @@ class _Bundles:
 
 
 def _arrows(flows: Sequence[tuple[int, int]]) -> dict[int, bytes]:
-    """The fields of a span's event with the arrows from and to it, each arrow with a number."""
+    """The fields of the event of a span for the arrows from and to it. Each arrow has a number."""
     found: dict[int, bytes] = {}
     for number, (producer, consumer) in enumerate(flows, 1):
         found[producer] = found.get(producer, b"") + _fixed(_FLOW, number)
@@ -131,7 +131,7 @@ class _Slices:
         return begin + _packet(_uint(8, span.end_ps // 1000) + _message(11, _uint(9, _END) + where))
 
     def mark(self, name: str, notes: Mapping[str, Any], track: int) -> bytes:
-        """An instant at the beginning, which says something of the whole."""
+        """An instant event at the beginning, with information about the whole trace."""
         event = _uint(9, _INSTANT) + _uint(11, track) + _uint(10, self._strings.number(_EVENT, name))
         for key, value in notes.items():
             text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
@@ -139,7 +139,7 @@ class _Slices:
         return _packet(_uint(8, 0) + _message(11, event) + self._strings.take())
 
     def _shared(self, span: Span) -> bytes:
-        """Name, category and the arguments that do not depend on the time."""
+        """Name, category and the arguments that do not depend on time."""
         key = (span.op, span.kind, span.macs, span.bytes, span.bound)
         encoded = self._common.get(key)
         if encoded is None:
@@ -154,7 +154,7 @@ class _Slices:
         return encoded
 
     def _note(self, name: str, value: int | str) -> bytes:
-        """A debug annotation, which a viewer shows as an argument of the slice."""
+        """A debug annotation. Viewers show it as an argument of the slice."""
         field = _uint(3, value) if isinstance(value, int) else _text(6, value)
         return _message(4, _uint(1, self._strings.number(_NOTE, name)) + field)
 
@@ -164,7 +164,7 @@ _Counter = tuple[str, str, str, Iterable[tuple[int, int]]]
 
 
 def _held(memories: Sequence[Occupancy]) -> Iterator[_Counter]:
-    """Bytes of each kind in each memory over time; of several changes within a nanosecond the last one."""
+    """Bytes of each kind in each memory over time. Of several changes within a nanosecond, the last one."""
     for each in memories:
         process, _, memory = each.memory.rpartition(".")
         for kind in KINDS:
@@ -178,7 +178,7 @@ def _held(memories: Sequence[Occupancy]) -> Iterator[_Counter]:
 
 
 def _queued(queues: Mapping[str, Queue]) -> Iterator[_Counter]:
-    """Commands in the queue of each unit; of several changes within a nanosecond the last one."""
+    """Commands in the queue of each unit. Of several changes within a nanosecond, the last one."""
     for unit, steps in sorted(queues.items()):
         core, _, name = unit.partition(".")
         yield core, f"{name}: queue", "commands", sorted({time // 1000: value for time, value in steps}.items())
@@ -197,7 +197,7 @@ def _rate(spans: Sequence[Span], amounts: Sequence[int], scale: int) -> Iterator
     changes = [(0, 0)]
     for span, amount in zip(spans, amounts, strict=True):
         if span.end_ps > span.start_ps:
-            # Whole numbers, so that the rises and falls of all spans cancel to exactly 0 at the end.
+            # Integers, so that the increments and decrements of all spans cancel exactly at the end.
             rate = amount * scale // (span.end_ps - span.start_ps)
             changes += [(span.start_ps // 1000, rate), (span.end_ps // 1000, -rate)]
     changes.sort()
@@ -208,7 +208,7 @@ def _rate(spans: Sequence[Span], amounts: Sequence[int], scale: int) -> Iterator
 
 
 class _Strings:
-    """Names that a packet may refer to by number once one packet has carried them."""
+    """Interned names: packets refer to a name by number once an earlier packet has contained it."""
 
     def __init__(self) -> None:
         self._tables: dict[int, dict[str, int]] = {_CATEGORY: {}, _EVENT: {}, _NOTE: {}}  # name -> number
@@ -229,7 +229,7 @@ class _Strings:
 
 
 class _Tracks:
-    """Descriptions of tracks: a process for each core and one for the device, tracks of units and counters below."""
+    """Descriptions of tracks: a process per core and one for the device, with tracks of units and counters below."""
 
     def __init__(self) -> None:
         self._processes: dict[str, int] = {}
@@ -265,7 +265,7 @@ class _Tracks:
 
 
 def _packet(fields: bytes) -> bytes:
-    """A packet of the trace; all are of one sequence and use its interned names."""
+    """A packet of the trace. All packets belong to one sequence and use its interned names."""
     cleared = fields.startswith(_uint(13, _STATE_CLEARED))
     return _message(1, _uint(10, _SEQUENCE) + (b"" if cleared else _uint(13, _NEEDS_STATE)) + fields)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def text(program: Program, where: str) -> str:
-    """A few lines: sizes, inputs, outputs."""
+    """A summary in a few lines: sizes, inputs, outputs."""
     sizes = program.describe()
     rows = [
         (
@@ -32,7 +32,7 @@ def text(program: Program, where: str) -> str:
         *((f"{name} is", value) for name, value in program.bound),
         *([("host work", f"{host_work(program.host)}, before each run")] if program.host.work else []),
         *(
-            (f"{grown.name}", f"{old.name} grown where it lies, room for {old.capacity}")
+            (f"{grown.name}", f"{old.name} grown in place, capacity {old.capacity} rows")
             for old, grown in program.states
         ),
     ]
@@ -40,7 +40,7 @@ def text(program: Program, where: str) -> str:
 
 
 def host_work(part: HostPart) -> str:
-    """How much of a model the host computes."""
+    """The amount of work of the host as text."""
     return f"{counted(len(part.work), 'operator')}, {quantity(part.macs, 'MAC')}"
 
 

@@ -90,7 +90,7 @@ def first_run(first: ReportedRun | None, config: Config) -> list[tuple[str, str]
 
 
 def memories(result: ReportedRun) -> list[tuple[str, str]]:
-    """The peak occupancy of each kind of memory and its contents; of several cores, the one with the highest peak."""
+    """The peak occupancy of each kind of memory and its contents. For several cores, the one with the highest peak."""
     rows = []
     for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM", "dram")):
         same = [each for each in result.memory if each.memory.endswith(suffix)]
@@ -106,7 +106,7 @@ def memories(result: ReportedRun) -> list[tuple[str, str]]:
 
 
 MOST_DECIDED = 8
-"""So many decisions are listed."""
+"""Limit of the listed decisions."""
 PLURALS = {
     "value": "values",
     "window": "rolling buffers",
@@ -127,7 +127,7 @@ def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
 
 
 def _range(array: npt.NDArray[Any]) -> tuple[str, str, str, str]:
-    """Smallest, largest and mean finite value, and how many are not finite."""
+    """Lowest, highest and mean finite value, and the number of non-finite values."""
     with np.errstate(invalid="ignore"):  # of a NaN that signals
         values = array.astype(np.float64)
     finite = values[np.isfinite(values)]
@@ -143,7 +143,7 @@ def _units(units: Mapping[str, UnitCounters], total: int) -> list[str]:
 
 
 def unit_rows(units: Mapping[str, UnitCounters], total: int) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Heads and cells: where the time of each unit went, of ``total`` picoseconds."""
+    """Header and cells: the time of each unit by state, out of ``total`` picoseconds."""
     rows: list[tuple[str, ...]] = []
     for name, unit in sorted(units.items()):
         stalled = sum(unit.stalls.values())

@@ -44,6 +44,7 @@ class Spec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Size in bytes in dense storage."""
         return self.size * self.dtype.itemsize
 
 

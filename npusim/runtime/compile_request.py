@@ -1,4 +1,4 @@
-"""CompileRequest: the model to compile and every argument that decides the program."""
+"""CompileRequest: the model to compile and all arguments that determine the program."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CompileRequest:
     def key(self, model: tuple[str, str], choice: str = "") -> str:
         """The cache key of the program.
 
-        ``model``: an :attr:`identity`. ``choice``: values of inputs that decided the graph, as text.
+        ``model``: an :attr:`identity`. ``choice``: values of inputs that determined the graph, as text.
         """
         from npusim.compiler.version import COMPILER_VERSION
 
@@ -87,7 +87,7 @@ class CompileRequest:
     def load(self, arrays: Mapping[str, Any] | None = None) -> Graph:
         """The graph of the model.
 
-        ``arrays``: values of inputs that may decide shapes, branches or loops. Raises ModelError, InputError,
+        ``arrays``: values of inputs that may determine shapes, branches or loops. Raises ModelError, InputError,
         NeedsValueError, UnsupportedError.
         """
         if isinstance(self.source, Graph):
@@ -108,7 +108,7 @@ class CompileRequest:
         return graph
 
     def origin(self, digest: str, deciding: Mapping[str, Any] | None = None) -> Origin:
-        """The provenance of the program. ``deciding``: inputs whose values decided the graph."""
+        """The provenance of the program. ``deciding``: inputs whose values determined the graph."""
         kind = "graph" if isinstance(self.source, Graph) else "onnx"
         rest = dict(self.shapes), dict(self.bind), self.cache_rows, deciding or {}, self.schedule
         return Origin(kind, self.file, digest, not self.timing_only, *rest)

@@ -101,6 +101,7 @@ class Dispatcher:
 
     @property
     def now_ps(self) -> int:
+        """Simulated time in ps."""
         return self._clock.now
 
     @property

@@ -169,13 +169,13 @@ def check_program(program: Program, name: str, fingerprint: str) -> None:
 
 
 def _check_decided(program: Program, arrays: Mapping[str, Array]) -> None:
-    """Raise InputError if the values of inputs would decide another program."""
+    """Raise InputError if the values of inputs require another program."""
     check = program.host.check
     if check is None:
         what, value = program.host.decided[0]
         raise InputError(
-            f"program {program.name!r} is for inputs for which {what} is {value}, and only the model can tell whether "
-            "they are: run the model"
+            f"program {program.name!r} requires inputs for which {what} is {value}, which only the model can check: "
+            "run the model"
         )
     with DefaultFloats():
         check(arrays)
@@ -197,8 +197,8 @@ def _bind(request: Request, owner: Owner, blocks: dict[int, MemoryBlock]) -> dic
                 raise UsageError(f"{kind} {name!r}: needs a buffer of {nbytes} bytes, got one of {buffer.nbytes}")
             if blocks.setdefault(region, buffer.block) is not buffer.block:
                 shared = next(binding.name for binding in program.inputs if binding.region == region)
-                raise UsageError(f"output {name!r} lies where input {shared!r} does: both need the same buffer")
+                raise UsageError(f"output {name!r} shares the memory of input {shared!r}: both need the same buffer")
     for binding in program.inputs:
         if binding.region in blocks and not isinstance(given.get(binding.name), DeviceBuffer):
-            raise UsageError(f"input {binding.name!r} grows where it lies: it needs the buffer that its output has")
+            raise UsageError(f"input {binding.name!r} grows in place: it needs the buffer of its output")
     return {name: item for name, item in given.items() if not isinstance(item, DeviceBuffer)}

@@ -24,7 +24,7 @@ class Origin:
     None without a file. ``digest``: SHA-256 of the file, then of each range of bytes that it refers to in other files,
     in the order of their names. Without ``values`` (timing only), large weights are represented by file and
     modification time. ``shapes``, ``bind``, ``cache_rows``, ``schedule``: arguments of the compilation.
-    ``deciding``: inputs whose values decided what is computed.
+    ``deciding``: inputs whose values determined the program.
     """
 
     kind: str

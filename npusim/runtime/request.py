@@ -60,6 +60,7 @@ class DeviceBuffer:
             self.executor.drop_block(self._block)
 
     def __del__(self) -> None:
+        """Release the memory if the buffer was not released."""
         self.release()
 
     def __enter__(self) -> DeviceBuffer:

@@ -154,10 +154,12 @@ class Result:
 
     @property
     def dram_read_bytes(self) -> int:
+        """Bytes read from DRAM."""
         return self.counters.dram_read_bytes
 
     @property
     def dram_write_bytes(self) -> int:
+        """Bytes written to DRAM."""
         return self.counters.dram_write_bytes
 
     @property

@@ -48,7 +48,7 @@ Array = npt.NDArray[Any]
 
 
 class _Decided(Exception):  # noqa: N818 it is no error
-    """Values of inputs have decided the graph, so that its program has another key. Argument: the graph."""
+    """Values of inputs have determined the graph, so its program has another key. Argument: the graph."""
 
 
 class Session:
@@ -88,8 +88,8 @@ class Session:
         folder = default_directory() if cache_dir is None or isinstance(cache_dir, bool) else Path(cache_dir)
         self.turns = Turns()
         self._store = ProgramStore(self.config, self.unload, None if cache_dir is False else Cache(folder))
-        self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that decide, by key of the request
-        # By key and deciding values.
+        self._deciding: dict[str, tuple[str, ...]] = {}  # inputs that determine the program, by key of the request
+        # By key and determining values.
         self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities with values, by identities without
@@ -186,7 +186,7 @@ class Session:
     def _read(self, request: CompileRequest, arrays: Mapping[str, Any]) -> Program:
         """The program of a model whose open dimensions and bound inputs are known.
 
-        ``arrays``: values of the inputs that may decide the graph.
+        ``arrays``: values of the inputs that may determine the graph.
         """
 
         def make() -> Graph:
@@ -198,7 +198,7 @@ class Session:
         model = self._identity(request)
         decided: dict[str, Any] = {}
         try:
-            # No value of an input has decided anything for programs with this key.
+            # No value of an input has affected programs with this key.
             program = self._compiled(request, model, make)
         except _Decided as found:
             graph: Graph = found.args[0]
@@ -237,8 +237,8 @@ class Session:
         shapes = shapes_of(source, inputs, request.shapes, bound)
         request = replace(request, shapes=shapes, bind=bound)
         free = request.key(self._identity(request))
-        # Which inputs decide is known once the model has been read. Programs for values that were seen before are
-        # found without reading the model again.
+        # The determining inputs are known once the model has been read. Programs for values that were seen before are
+        # then found without reading the model again.
         known = self._deciding.get(free, ())
         program = self._forms.get(_form(free, known, inputs))
         if program is not None and known and not program.constants.lost:
@@ -248,7 +248,7 @@ class Session:
             program = self._read(request, arrays)
         except NeedsValueError as error:
             for name in held & error.values.keys():
-                raise UsageError(f"state {name!r}: its value decides what is computed; give it as an input") from None
+                raise UsageError(f"state {name!r}: its value determines the program; give it as an input") from None
             raise
         if program.host.deciding:
             self._deciding[free] = tuple(sorted({*known, *program.host.deciding}))
@@ -358,9 +358,9 @@ class Session:
     ) -> Result:
         """Run a program compiled for the device of this session on another device, created for this run."""
         if state is not None:
-            raise UsageError("on: a state lies on this session's device, another one cannot run with it")
+            raise UsageError("on: a state is on the device of this session and cannot be used with another device")
         if self._faults is not None:
-            raise UsageError("on: the faults are this session's device's; another one has none")
+            raise UsageError("on: not allowed with faults, which belong to the device of this session")
         changes(self.config, other)
         with Session(other, cache_dir=False) as session:
             if not isinstance(program, Program):
@@ -436,7 +436,7 @@ def _timeout(given: str | int | None) -> int | None:
 
 
 def _form(free: str, deciding: Sequence[str], inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The key of a program: model, shapes, and values of inputs that decide."""
+    """The key of a program: model, shapes, and values of determining inputs."""
     return free, *(f"{name}={value_text(np.asarray(inputs[name]))}" for name in deciding)
 
 
@@ -469,7 +469,7 @@ def _checked_inputs(program: Program, inputs: Mapping[str, Any], held: Collectio
 
 
 def _schedule(given: Schedule | str | os.PathLike[str] | None) -> Schedule:
-    """The choices that a caller gives, as a record or a file."""
+    """The choices given by a caller, as a record or a file."""
     if given is None:
         return FREE
     return given if isinstance(given, Schedule) else read_schedule(given)

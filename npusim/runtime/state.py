@@ -125,7 +125,7 @@ class State:
             inputs[name] = self._placed(name, value, binding, program)
             if name in grown:
                 if after.get(name, grown[name]) is not grown[name]:
-                    raise UsageError(f"feeds: {name!r} grows to output {grown[name].name!r} where it lies")
+                    raise UsageError(f"feeds: {name!r} grows in place to output {grown[name].name!r}")
                 after[name] = grown[name]
                 outputs[grown[name].name] = inputs[name]
             elif name in after:

@@ -248,6 +248,7 @@ class Residence:
         self._unwanted.discard(program)
 
     def unpin(self, program: Program) -> None:
+        """Undo one :meth:`pin` or :meth:`keep`."""
         self._pins[program] -= 1
         if self._pins[program] <= 0:
             del self._pins[program]
@@ -312,6 +313,7 @@ class Residence:
         self.free_unused(block)
 
     def free_unused(self, block: MemoryBlock) -> None:
+        """Free a dropped block once no job uses it."""
         if block.dropped and not block.users and block in self._blocks:
             del self._blocks[block]
             self._driver.free(block.address)

@@ -1,1 +1,1 @@
-"""Tests of timing: the pytest plugin, assertions that read like requirements, golden timelines."""
+"""Timing tests: the pytest plugin, assertions, golden timelines."""

@@ -1,4 +1,4 @@
-"""The differences of two records of a run in a few lines: layer, unit, amount, and the probable cause."""
+"""The differences between two records of a run in a few lines: layer, unit, amount, and the probable cause."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class UnitChange(NamedTuple):
 
     @property
     def grown_ps(self) -> int:
-        """Picoseconds that the unit works longer for the operator than before."""
+        """Additional picoseconds that the unit works for the operator."""
         return self.now.taken_ps - self.before.taken_ps
 
 
 def changes(before: GoldenRecord, now: GoldenRecord, label: str) -> list[str]:
-    """At most MOST_LINES lines that say how ``now`` differs from ``before``, which is called ``label``; none if it does
-    not."""
+    """At most MOST_LINES lines with the differences of ``now`` from ``before``, which is called ``label``. Empty
+    without differences."""
     if before == now:
         return []
     lines = [_headline(before, now, label)]
     for name, was in (("model", before.model), ("device", before.device)):
         if getattr(now, name) != was:
-            lines.append(f"another {name}: {was} in {label}, {getattr(now, name)} now")
+            lines.append(f"other {name}: {was} in {label}, {getattr(now, name)} now")
     rows = list(_rows(before, now))
     if rows:
         lines += ["first: " + _row(rows[0])]
@@ -121,8 +121,8 @@ def _cause(before: GoldenRecord, now: GoldenRecord, rows: list[UnitChange], wait
         how = "an overlap was lost" if grown > 0 else "more overlaps"
         return f"the same work in the same time, in another order: {unit} waits {_signed(grown)} for {cause}: {how}"
     if before.totals["time_ps"] != now.totals["time_ps"]:
-        return "the same work on every unit: what lies around it (begin, end, completion) takes another time"
-    return "the same work in the same time: only the moments differ"
+        return "the same work on every unit: start, end or completion take another time"
+    return "the same work in the same time: only start times differ"
 
 
 def _signed(ps: int) -> str:

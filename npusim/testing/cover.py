@@ -1,4 +1,4 @@
-"""``--npu-cov``: coverage of the hardware over a run of pytest, also one that xdist spreads over workers."""
+"""``--npu-cov``: coverage of the hardware over a run of pytest, including runs that xdist distributes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cover:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """A worker of xdist has ended; one that has crashed has sent nothing."""
+        """Take the coverage of an xdist worker that has ended. A worker that crashed has sent none."""
         self._parts.append(getattr(node, "workeroutput", {}).get(_SENT, []))
 
     @pytest.hookimpl(trylast=True)

@@ -16,14 +16,14 @@ from npusim.trusted_files import replace_file
 FOLDER = "golden"
 _SUFFIX = ".npu.txt"
 _LONGEST = 120
-"""Characters of a file's name before its digest: file systems take 255 bytes."""
+"""Limit of the characters of a file name before its digest, because file systems limit names to 255 bytes."""
 
 
 class Golden:
-    """Files beside a test: ``golden/<test file>/<test>.npu.txt``, and ``<test>-<name>.npu.txt`` for further ones.
+    """Files next to a test: ``golden/<test file>/<test>.npu.txt``, and ``<test>-<name>.npu.txt`` for further ones.
 
-    ``test``: the test's id within its file, ``[Class::]function[parameters]``. Ids with
-    classes, parameters or other special characters are not unique as file names, so a digest of the id is appended.
+    ``test``: the id of the test within its file, ``[Class::]function[parameters]``. Ids with classes, parameters or
+    other special characters are not unique as file names, so a digest of the id is appended.
     """
 
     def __init__(self, test_file: Path, test: str, update: bool) -> None:
@@ -61,26 +61,26 @@ class Golden:
         return self._folder / (told + _SUFFIX)
 
     def _advice(self, name: str, path: Path) -> str:
-        """Instructions to create the file."""
+        """Advice for creating the file."""
         old = self._folder / (_readable(self._test.rpartition("::")[2], name) + _SUFFIX)
         if old != path and old.exists():
-            # Not read: several tests may have had that name, and the last one that was updated is the one in the file.
+            # The old file is not read: several tests may have shared its name.
             return (
-                f"{old.name}, as earlier versions called it, may be another test's: if it is this one's, rename it to "
-                f"{path.name}; pytest --npu-update writes it anew"
+                f"{old.name}, named by an earlier version, may be of another test: if it is of this one, rename it to "
+                f"{path.name}; otherwise pytest --npu-update writes a new one"
             )
-        return "pytest --npu-update writes it: look at it then"
+        return "pytest --npu-update writes it; review it"
 
 
 def _readable(test: str, name: str) -> str:
-    """A test's id and a run's name as a file may be called anywhere."""
+    """The id of a test and the name of a run as a portable file name."""
     return re.sub(r"[^A-Za-z0-9_.=-]+", "_", f"{test}-{name}" if name else test).strip("_")
 
 
 def _replace(path: Path, text: str) -> None:
     """Write a file atomically: an interruption leaves the previous file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(NpusimError):  # of what is none, in whose place it goes
+    with contextlib.suppress(NpusimError):  # an unreadable file is replaced
         if GOLDEN.text(path) == text:
-            return  # its date stays, and a read-only tree is not touched
+            return  # keep the date, and do not touch a read-only tree
     replace_file(path, [text.encode()], mode=0o644)

@@ -24,7 +24,7 @@ _KEYS = ("config", "set", "faults")
 
 
 class SharedRuns:
-    """Programs and timings of a whole pytest session, one in each worker process."""
+    """Programs and timings of a pytest session, per worker process."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
@@ -80,12 +80,12 @@ class SharedRuns:
 
     def _identity(self, source: Any) -> tuple[Any, ...]:
         if isinstance(source, Path):
-            # A test may write its model anew under the same name.
+            # A test may rewrite its model under the same name.
             state = source.stat()
             return "file", str(source), state.st_mtime_ns, state.st_size
         if isinstance(source, bytes):
             return "bytes", hashlib.sha256(source).hexdigest()
-        self._kept.append(source)  # so that no other object gets its identity
+        self._kept.append(source)  # kept alive, so that no other object gets its identity
         return "object", id(source)
 
 
@@ -113,14 +113,15 @@ class Npu:
         faults: Faulty | None = None,
         timeout: str | int | None = None,
     ) -> ModelRun:
-        """Run a model: a path, looked up beside the test file first, bytes, an ``onnx.ModelProto`` or a Graph.
+        """Run a model: a path, which is looked up next to the test file first, bytes, an ``onnx.ModelProto`` or a
+        Graph.
 
-        ``config``, ``set``: the device and what differs from it, as for ``npusim run``; by default those of the marker
-        ``npu``, else ``edge``. Without ``inputs`` nothing is computed, and the same run is timed once for all tests;
-        with an array for each input ``outputs`` of the run has the results. ``faults``: a script for a device that is
-        switched on for this run alone, by default that of the marker; a file is looked up beside the test file first.
-        ``timeout``: simulated time after which the driver gives the run up. Raises what ``Session.compile`` and
-        ``Session.run`` raise, and UsageError if a fault has not happened.
+        ``config``, ``set``: the device and its overrides, as for ``npusim run``. The defaults are those of the marker
+        ``npu``, otherwise ``edge``. Without ``inputs`` nothing is computed, and equal runs are timed once for all
+        tests. With an array for each input, ``outputs`` of the run has the results. ``faults``: a script for a device
+        that is powered on for this run only; the default is that of the marker. A file is looked up next to the test
+        file first. ``timeout``: simulated time after which the driver aborts the run. Raises the errors of
+        ``Session.compile`` and ``Session.run``, and UsageError if a fault has not happened.
         """
         found = self._config(config, set)
         script = faults if faults is not None else self._given.get("faults")
@@ -140,12 +141,12 @@ class Npu:
         input_shapes: Mapping[str, Sequence[int]] | None = None,
         bind: Mapping[str, Any] | None = None,
     ) -> Program:
-        """The program for a device, as for :meth:`run`: for tests that drive a device themselves."""
+        """The program for a device, as for :meth:`run`. For tests that drive a device themselves."""
         return self._runs.compile(self._source(model), self._config(config, set), input_shapes or {}, bind or {})
 
     def _config(self, config: Config | str | os.PathLike[str] | None, set: Mapping[str, Any] | None) -> Config:
         found = load_config(config if config is not None else self._given.get("config", "edge"))
-        # Settings of a marker apply to the marker's device; another device is taken unchanged.
+        # Overrides of a marker apply to its device. Another device is used unchanged.
         changed = {**(self._given.get("set", {}) if config is None else {}), **(set or {})}
         return found.with_(**changed) if changed else found
 
@@ -157,7 +158,7 @@ class Npu:
 
 
 def defaults(node: pytest.Item) -> dict[str, Any]:
-    """The merged arguments of the markers of a test; the nearest marker wins. Raises UsageError."""
+    """The merged arguments of the markers of a test; the nearest marker has precedence. Raises UsageError."""
     found: dict[str, Any] = {}
     for marker in node.iter_markers("npu"):
         if marker.args or not set(marker.kwargs) <= set(_KEYS):

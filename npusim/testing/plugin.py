@@ -23,10 +23,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options --npu-update and --npu-cov."""
     group = parser.getgroup("npusim")
     group.addoption("--npu-update", action="store_true", help="write golden timelines instead of comparing with them")
-    group.addoption("--npu-cov", action="store_true", help="say which part of the hardware the tests have exercised")
-    group.addoption("--npu-cov-html", metavar="FILE", help="the same as a page for a browser")
-    group.addoption("--npu-cov-json", metavar="FILE", help="the same as JSON, with how often")
-    group.addoption("--npu-cov-fail-under", metavar="PERCENT", type=float, help="fail if it is less than that")
+    group.addoption("--npu-cov", action="store_true", help="report the coverage of the hardware by the tests")
+    group.addoption("--npu-cov-html", metavar="FILE", help="write the coverage as an HTML page")
+    group.addoption("--npu-cov-json", metavar="FILE", help="write the coverage as JSON, with numbers of hits")
+    group.addoption("--npu-cov-fail-under", metavar="PERCENT", type=float, help="fail if the coverage is lower")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +47,8 @@ def _npu_runs() -> SharedRuns:
 
 @pytest.fixture
 def npu(request: pytest.FixtureRequest, _npu_runs: SharedRuns, record_property: Any) -> Npu:
-    """``npu.run(model, config=..., set=...)``: a model on a device, compiled and timed once in the whole session."""
+    """``npu.run(model, config=..., set=...)``: run a model on a device. Equal runs are compiled and timed once per
+    session."""
     from npusim.testing.npu import Npu, defaults
 
     return Npu(_npu_runs, defaults(request.node), request.path.parent, record_property)
@@ -55,7 +56,7 @@ def npu(request: pytest.FixtureRequest, _npu_runs: SharedRuns, record_property: 
 
 @pytest.fixture
 def npu_golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare the timeline of a run with the golden file beside the test; ``--npu-update`` writes the file."""
+    """Compare the timeline of a run with the golden file next to the test. ``--npu-update`` writes the file."""
     from npusim.testing.golden import Golden
 
     test = request.node.nodeid.partition("::")[2] or request.node.name
@@ -63,7 +64,7 @@ def npu_golden(request: pytest.FixtureRequest) -> Golden:
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
-    """A share's own words, where pytest would only show the two sides."""
+    """The explanation of a Share for a failed comparison, instead of both sides."""
     if type(left).__module__ != "npusim.testing.quantity" or type(left).__name__ != "Share":
         return None
     return [f"{left!r}, asked for: {op} {right}"]

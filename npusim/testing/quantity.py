@@ -13,8 +13,9 @@ _SHARE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)\s*%", re.ASCII)
 
 
 def picoseconds(value: int | str, clock_hz: int) -> int:
-    """``2 ms``, ``1500 cycles`` of the device's clock, or a number of picoseconds. Raises UsageError."""
-    if type(value) is int:  # a bool is none
+    """A time as picoseconds: ``2 ms``, ``1500 cycles`` of the device clock, or a number of picoseconds. Raises
+    UsageError."""
+    if type(value) is int:  # excludes bool
         return value
     if not isinstance(value, str):
         raise UsageError(f"must be a time such as '2 ms' or '1500 cycles', or picoseconds as int, got {shown(value)}")
@@ -34,7 +35,7 @@ def share(value: float | str) -> Fraction:
 
 
 class Answer:
-    """A truth value with a reason, which pytest shows for a failed assertion."""
+    """A boolean with a reason, which pytest shows for a failed assertion."""
 
     __slots__ = ("_holds", "_reason")
 

@@ -16,7 +16,7 @@ from npusim.runtime.result import Result
 from npusim.untrusted import FileKind
 
 FIRST_LINE = "npusim timeline 1"
-"""The format's name and version; a reader refuses another."""
+"""Name and version of the format. A reader refuses other versions."""
 _TOTALS = ("cycles", "time_ps", "dram_read_bytes", "dram_write_bytes")
 _FIELDS = ("instructions", "taken_ps", "macs", "bytes")
 _MOST_LINES = 10**6
@@ -47,7 +47,7 @@ class Unit:
 
 @dataclass(slots=True)
 class GoldenRecord:
-    """``layers``: (number, name) of an operator of the program -> unit -> work; ``digest``: of every span."""
+    """``layers``: (number, name) of an operator -> unit -> work. ``digest``: over all spans."""
 
     model: str
     device: str
@@ -85,7 +85,7 @@ def record(result: Result) -> GoldenRecord:
 
 
 def dump(found: GoldenRecord) -> str:
-    """The text of a record; :func:`load` reads the same back."""
+    """The text of a record, as read by :func:`load`."""
     lines = [FIRST_LINE, f"model {found.model}", f"device {found.device}"]
     lines += [f"{name} {value}" for name, value in found.totals.items()]
     lines.append(f"digest {found.digest}")
@@ -108,19 +108,19 @@ def load(text: str, where: str) -> GoldenRecord:
     """Parse a record. Raises InputError with file and line."""
     lines = text.split("\n")
     if lines[0] != FIRST_LINE:
-        raise InputError(f"{where}: line 1: must be {FIRST_LINE!r}, got {shown(lines[0])}; --npu-update writes it anew")
+        raise InputError(f"{where}: line 1: must be {FIRST_LINE!r}, got {shown(lines[0])}; --npu-update rewrites it")
     if lines[-1] or len(lines) > _MOST_LINES:
-        raise InputError(f"{where}: is cut: a timeline ends with the end of a line; --npu-update writes it anew")
+        raise InputError(f"{where}: is truncated: a timeline ends with a line feed; --npu-update rewrites it")
     found = GoldenRecord("", "", {}, "")
     for number, line in enumerate(lines[1:-1], 2):
         try:
             _read(line, found)
         except (ValueError, KeyError, IndexError):
-            raise InputError(f"{where}: line {number}: is no line of a timeline: {shown(line)}") from None
+            raise InputError(f"{where}: line {number}: is not a line of a timeline: {shown(line)}") from None
     missing = [name for name in _TOTALS if name not in found.totals]
     missing += [name for name in ("model", "device", "digest") if not getattr(found, name)]
     if missing:
-        raise InputError(f"{where}: has no {missing[0]}; --npu-update writes it anew")
+        raise InputError(f"{where}: has no {missing[0]}; --npu-update rewrites it")
     return found
 
 

@@ -38,13 +38,13 @@ class LayerTiming:
         return self.end_ps - self.start_ps
 
     def ends_before(self, moment: int | str | LayerTiming) -> Answer:
-        """Before a moment (``2 ms``, ``1500 cycles``, picoseconds), or before another layer starts."""
+        """Whether it ends before a time (``2 ms``, ``1500 cycles``, picoseconds), or before another layer starts."""
         limit, what = self._moment(moment, "the start of")
         late = self.end_ps - limit
         return Answer(late <= 0, f"{self!r}: ends {_apart(late)} {what} {_at(limit)}")
 
     def starts_after(self, moment: int | str | LayerTiming) -> Answer:
-        """After a moment, or after another layer's end."""
+        """Whether it starts after a time, or after another layer ends."""
         if isinstance(moment, LayerTiming):
             limit, what = moment.end_ps, f"the end of {moment!r}"
         else:
@@ -59,7 +59,7 @@ class LayerTiming:
         return Answer(both > 0, f"{self!r} and {other!r} {reason}")
 
     def takes_at_most(self, limit: int | str) -> Answer:
-        """From its start to its end."""
+        """Whether it takes at most that long from start to end."""
         most = picoseconds(limit, self._clock_hz)
         return Answer(
             self.time_ps <= most,
@@ -74,7 +74,7 @@ class LayerTiming:
 
 
 class ModelRun:
-    """One run of a model on a device. ``result``: everything that is known of it."""
+    """One run of a model on a device. ``result``: the complete result."""
 
     def __init__(self, result: Result) -> None:
         self.result = result
@@ -84,7 +84,7 @@ class ModelRun:
 
     @property
     def cycles(self) -> int:
-        """Of the device's clock; see ``Result.cycles``."""
+        """Time in cycles of the device clock, see ``Result.cycles``."""
         return self.result.cycles
 
     @property
@@ -99,7 +99,7 @@ class ModelRun:
 
     @property
     def digest(self) -> str:
-        """Of every span: equal digests are equal timelines."""
+        """The digest of all spans. Equal digests mean equal timelines."""
         return self.result.timeline.digest()
 
     @functools.cached_property
@@ -109,12 +109,12 @@ class ModelRun:
 
     @functools.cached_property
     def layers(self) -> list[LayerTiming]:
-        """In the order of the program."""
+        """The layers in the order of the program."""
         hz = self.result.device.clock_hz
         return [LayerTiming(op.name, op.start_ps, op.end_ps, hz) for op in self.result.ops]
 
     def layer(self, name: str) -> LayerTiming:
-        """The layer of that name; a part of a name will do where it is unmistakable. Raises UsageError."""
+        """The layer with that name, or the only layer whose name contains it. Raises UsageError."""
         names = [layer.name for layer in self.layers]
         found = [layer for layer in self.layers if layer.name == name]
         found = found or [layer for layer in self.layers if name in layer.name]
@@ -139,18 +139,18 @@ class ModelRun:
         return Answer(self.time_ps <= most, reason)
 
     def idle(self, unit: str) -> Share:
-        """The part of the time in which a unit had nothing to do."""
+        """The fraction of time in which a unit was idle."""
         return self._share(unit, self._unit(unit).idle_ps, "idle")
 
     def busy(self, unit: str) -> Share:
-        """The part of the time in which a unit worked."""
+        """The fraction of time in which a unit was busy."""
         return self._share(unit, self._unit(unit).busy_ps, "busy")
 
     def waiting(self, unit: str, *, on: str | None = None) -> Share:
-        """The part of the time in which a unit had something to do and waited: for anything, or for ``on``."""
+        """The fraction of time in which a unit was stalled: by anything, or by ``on``."""
         stalls = self._unit(unit).stalls
         if on is not None and on not in stalls:
-            # A resource that it never waited for is valid, unless there is no such resource.
+            # A resource without stalls is valid, if it exists.
             known = {*self.result.counters.units, *(cause for each in self._units for cause in each.stalls)}
             if on not in known:
                 raise UsageError(f"nothing waits for {on!r}; there are {_listed(sorted(known))}")
@@ -158,7 +158,7 @@ class ModelRun:
         return self._share(unit, waited, "waiting" + (f" for {on}" if on else ""))
 
     def assert_within(self, baseline: ModelRun | int | str | Path, tolerance: float | str) -> None:
-        """Fail unless the time is within ``2 %`` of that of another run, of a number of cycles, or of a golden file."""
+        """Fail unless the time is within ``2 %`` of that of another run, a number of cycles, or a golden file."""
         before = _baseline(baseline, self.result.device.clock_hz)
         expected = before if isinstance(before, int) else before.totals["time_ps"]
         allowed = share(tolerance)

@@ -1,1 +1,1 @@
-"""Measured points replayed on the models that run networks: how far off is each prediction."""
+"""Validation: measured points are replayed on the models, and the errors of the predictions are reported."""

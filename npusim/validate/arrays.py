@@ -1,4 +1,4 @@
-"""Replays of single matrix units: SCALE-Sim's arrays, Gemmini's mesh, NVDLA's convolution core."""
+"""Replays of single matrix units: arrays of SCALE-Sim, the mesh of Gemmini, the convolution core of NVDLA."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LAYERS = "scalesim_layers.csv"
 
 
 def matmul(dtype: DType, m: int, k: int, n: int, out_bytes: int = 1) -> MatrixWork:
-    """A product as one piece of work."""
+    """A matrix product as one piece of work."""
     return MatrixWork(dtype, 1, 1, m, n, k, 1, 1, False, True, True, out_bytes)
 
 
 def scalesim(records: Sequence[DataRow], folder: Path) -> Iterator[DataPoint | Excluded]:
-    """Layers, and ``*`` = whole networks, of which the tool reports one cycle less than its schedule has, per layer."""
+    """Layers, and ``*`` for whole networks. The tool reports one cycle less per layer than its schedule has."""
     layers: dict[str, list[tuple[str, int, MatrixWork]]] = {}
     for layer in read(folder / _LAYERS):
         work = matmul(DType.INT8, layer.size("M"), layer.size("K"), layer.size("N"))
@@ -41,7 +41,7 @@ def scalesim(records: Sequence[DataRow], folder: Path) -> Iterator[DataPoint | E
 
 
 def gemmini(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One product on the mesh alone, from the first request to the last response."""
+    """One product on the mesh, from the first request to the last response."""
     base = machine("gemmini_mesh16")
     for record in records:
         dataflow, stall = record.text("df"), record.integer("stall")
@@ -58,12 +58,12 @@ def gemmini(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclude
 
 
 def bench(record: DataRow) -> tuple[str, Config | None]:
-    """The label of a row, and the core with the memory of the testbench; None if its outputs were wrong."""
+    """The label of a row, and the core with the memory of the testbench."""
     base = machine("nvdla_small")
     label = f"{record.text('name')} latency {record.text('lat')} beat {record.text('rd_cyc_per_beat')}"
     if record.integer("match") != 1:
         return label, None
-    # The memory that the testbench put behind the core is an experiment's condition, not the machine's.
+    # The memory of the testbench is a condition of the experiment, not a part of the machine.
     bandwidth = base.dma.burst_bytes * base.matrix_hz // record.size("rd_cyc_per_beat")
     latency, apart = record.integer("lat") * 10**12 // base.matrix_hz, not record.integer("shared")
     keys = {"dram.latency_ps": latency, "dram.bandwidth": bandwidth, "interconnect.separate_write_port": apart}

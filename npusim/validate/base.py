@@ -21,7 +21,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class DataPoint:
-    """One measured row and its prediction, in the unit of the data set; ``group``: a kind within the set."""
+    """One measured row and its prediction, in the unit of the data set. ``group``: a kind of row within the set."""
 
     label: str
     measured: float
@@ -31,28 +31,28 @@ class DataPoint:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """A row that is not replayed, and the rule that says so."""
+    """A row that is not replayed, and the reason."""
 
     label: str
     reason: str
 
 
 class DataRow:
-    """A line of a data file; a cell that is missing or not a number is an InputError that names file, line, column."""
+    """A line of a data file. A missing or invalid cell raises an InputError that names file, line and column."""
 
     def __init__(self, path: Path, line: int, cells: dict[str, str]) -> None:
         self._where = f"{path}: line {line}"
         self._cells = cells
 
     def text(self, column: str, default: str | None = None) -> str:
-        """A cell without the spaces around it; ``default`` for an empty cell or a missing column."""
+        """A cell without the spaces around it. ``default`` for an empty cell or a missing column."""
         value = self._cells.get(column)
         if value is None and default is None:
             raise InputError(f"{self._where}: has no column {column!r}, only {', '.join(self._cells)}")
         return (value or "").strip() or default or ""
 
     def integer(self, column: str, least: int = 0) -> int:
-        """A cell that holds a whole number, not below ``least``."""
+        """A cell with an integer that is at least ``least``."""
         try:
             value = int(self.text(column))
         except ValueError:
@@ -62,11 +62,11 @@ class DataRow:
         return value
 
     def size(self, column: str) -> int:
-        """A cell that holds a whole number above 0."""
+        """A cell with a positive integer."""
         return self.integer(column, 1)
 
     def number(self, column: str) -> float:
-        """A cell that holds a finite number."""
+        """A cell with a finite number."""
         try:
             value = float(self.text(column))
         except ValueError:
@@ -86,7 +86,7 @@ class DataRow:
         return extents
 
     def one_of(self, column: str, allowed: Mapping[str, V], default: str | None = None) -> V:
-        """The value of the cell's text in ``allowed``."""
+        """The value in ``allowed`` for the text of a cell."""
         try:
             return allowed[self.text(column, default)]
         except KeyError:
@@ -101,7 +101,7 @@ _changes: dict[str, dict[str, Any]] = {}
 
 
 def machine(name: str) -> Config:
-    """The config of the measured machine, by its shipped name, with the replacements of :func:`changed`."""
+    """The config of the measured machine by its shipped name, with the overrides of :func:`changed`."""
     config = load_config(name)
     return config.with_(**_changes[name]) if name in _changes else config
 
@@ -123,9 +123,10 @@ Replay = Callable[[Sequence[DataRow], Path], Iterator[DataPoint | Excluded]]
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """``replay`` predicts every row of ``file``, and is given the folder too; ``carried``: by this project only.
+    """``replay(rows, folder)`` predicts every row of ``file``. ``carried``: the data set is only published by this
+    project.
 
-    ``every``: a report shows all rows, not the worst ones alone.
+    ``every``: a report shows all rows, not only the worst ones.
     """
 
     name: str
@@ -143,7 +144,7 @@ class DataSet:
 
 
 def read(path: Path, kind: FileKind = TRUTH) -> list[DataRow]:
-    """The lines of a CSV file with a header; raises InputError for one that is empty or not text."""
+    """The lines of a CSV file with a header. Raises InputError for a file that is empty or not text."""
     try:
         lines = io.StringIO(kind.text(path), newline="")
         rows = [

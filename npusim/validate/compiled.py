@@ -27,14 +27,15 @@ _PS = 1e6
 
 
 def kernel_ps(config: Config, graph: Graph) -> int:
-    """From the first instruction's start to the last one's end: a kernel without its dispatch."""
+    """Picoseconds from the start of the first instruction to the end of the last: a kernel without its dispatch."""
     session = Session(config, cache_dir=False)
     spans = session.run(session.compile(graph), timing_only=True).timeline.spans
     return max(span.end_ps for span in spans) - min(span.start_ps for span in spans)
 
 
 def nvdla(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One convolution from DRAM to DRAM, with the bench's latency and beat, and its start and end as of a job."""
+    """One convolution from DRAM to DRAM, with latency and bandwidth of the testbench, including start and end of the
+    job."""
     for record in records:
         label, config = bench(record)
         if config is None:
@@ -60,7 +61,7 @@ def nvdla(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]
         matrix = config.matrix
         assert matrix is not None
         assert matrix.direct is not None
-        # The registers of the job are written before, and its interrupt arrives after, the compiled commands.
+        # The registers of the job are written before the compiled commands, and its interrupt arrives after them.
         start = matrix.direct.start_cycles * 10**12 // config.clock_hz
         taken = (kernel_ps(config, graph) + start) * config.clock_hz / 10**12
         yield DataPoint(label, record.integer("cycles"), taken, record.text("set"))
@@ -81,7 +82,7 @@ _FUNCTIONS: dict[str, Unary | Binary] = {
 
 
 def elementwise(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One operator from HBM to HBM, over elements padded as the chip stores them."""
+    """One operator from HBM to HBM, on elements padded as the chip stores them."""
     session = Session(machine("tpuv4"), cache_dir=False)
     known: dict[tuple[str, int], int] = {}
     for record in records:
@@ -106,10 +107,10 @@ def elementwise(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exc
 
 
 def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """TOPS of equal layers of whole tiles, as one network; rows and tiles as in the direct replay.
+    """TOPS of equal layers of whole tiles, as one network. Rows and tiles are as in the direct replay.
 
-    The published figure is a rate: transfers of one batch overlap computation of others. So it is the time of twice the
-    layers minus the time of the layers.
+    The published figure is a rate: transfers of one batch overlap computation of others. The time is therefore that of
+    twice the layers minus that of the layers.
     """
     config = machine("tpuv1")
     assert config.matrix is not None

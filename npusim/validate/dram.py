@@ -1,7 +1,8 @@
-"""Replays of DRAM simulators: access patterns on one memory, through the bank model that ``dram.kind = "jedec"`` uses.
+"""Replays of DRAM simulators: access patterns on one memory, with the bank model of ``dram.kind = "jedec"``.
 
-Both simulators were driven by us; what their drivers do is stated here and nothing is fitted per row. Random choices
-(addresses, which request is a write) come from a fixed sequence: the originals' are not known.
+Both simulators were driven by this project. The behaviour of the drivers is stated here, and nothing is fitted per row.
+Random choices (addresses, writes among the requests) come from a fixed sequence, because those of the originals are
+unknown.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded
 Addresses = npt.NDArray[np.int64]
 
 ADDRESSES, KINDS = 1, 2
-"""Seeds."""
+"""Seeds of addresses and of kinds of requests."""
 UNLIMITED = 1 << 20
 GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPattern:
-    """One row of a table of patterns, in bytes; ``count`` requests of ``size`` in a memory of ``capacity``."""
+    """One row of a table of patterns, in bytes: ``count`` requests of ``size`` in a memory of ``capacity``."""
 
     pattern: str
     parameter: int
@@ -37,8 +38,8 @@ class AccessPattern:
     capacity: int
 
 
-# DRAMsim3: ``outstanding`` requests at most, the next one offered in the clock after a slot is free. Memories as its
-# shipped files have them: 32 transactions a channel, 8 entries a bank. DDR4 and LPDDR4 hold two ranks.
+# DRAMsim3: at most ``outstanding`` requests; the next one is offered in the clock after a slot is free. Memories as in
+# its shipped files: 32 transactions per channel, 8 entries per bank. DDR4 and LPDDR4 have two ranks.
 DRAMSIM3 = {
     "DDR4_8Gb_x8_2400": 2,
     "DDR4_8Gb_x8_3200": 2,
@@ -51,22 +52,22 @@ DRAMSIM3 = {
 }
 """Ranks of each memory."""
 REQUESTS = 16_000
-"""Requests to replay, for each channel up to four: several refresh intervals."""
+"""Requests to replay, for each of up to four channels: several refresh intervals."""
 OFFSET = 8192
-"""Bytes by which ``streamsoff`` shifts one stream against the one before."""
+"""Bytes by which ``streamsoff`` shifts each stream relative to the previous one."""
 
 WIDTH = 1024
-"""Bytes of a line of ``tile2d``; the other patterns need no such choice."""
+"""Bytes of a line of ``tile2d``; the other patterns have no such parameter."""
 
 
 def patterns(load: AccessPattern) -> Addresses:
-    """Byte addresses of the requests of a pattern; raises KeyError for one that is not known."""
+    """Byte addresses of the requests of a pattern. Raises KeyError for an unknown pattern."""
     return _PATTERNS[load.pattern](load) % load.capacity
 
 
 def _draws(count: int, below: int, seed: int) -> Addresses:
-    """Numbers below ``below``, the same with every version of numpy: Steele's SplitMix64."""
-    # A fixed sequence of our own: numpy may change its generators, and results would change with it.
+    """Random numbers below ``below`` by Steele's SplitMix64, the same with every version of numpy."""
+    # Not numpy's generators, which may change and would then change results.
     z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -78,7 +79,7 @@ def _random(load: AccessPattern) -> Addresses:
 
 
 def _blocks(load: AccessPattern) -> Addresses:
-    """Blocks of ``parameter`` bytes at random places, each read from its start to its end."""
+    """Blocks of ``parameter`` bytes at random positions, each read sequentially."""
     each = max(1, load.parameter // load.size)
     count = ceil_div(load.count, each)
     starts = _draws(count, load.capacity // load.parameter, ADDRESSES) * load.parameter
@@ -86,7 +87,7 @@ def _blocks(load: AccessPattern) -> Addresses:
 
 
 def _tile(load: AccessPattern) -> Addresses:
-    """Lines of ``WIDTH`` bytes, ``parameter`` bytes from one to the next."""
+    """Lines of ``WIDTH`` bytes, whose starts are ``parameter`` bytes apart."""
     each = WIDTH // load.size
     turn = np.arange(load.count, dtype=np.int64)
     return turn // each * load.parameter + turn % each * load.size
@@ -116,7 +117,7 @@ def _requests(addresses: Addresses, read_pct: int) -> Addresses:
 
 
 def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Achieved bandwidth of one pattern."""
+    """Achieved bandwidth of a pattern."""
     for record in records:
         name, mapping = (record.text("cfg") + "__").split("__")[:2]
         pattern, parameter = record.text("pattern"), record.integer("param", 0)
@@ -130,7 +131,7 @@ def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
             continue
         part = PARTS[name]
         memory = DramMemory(part, record.integer("channels"), DRAMSIM3[name], mapping, turn=1)
-        # Enough for several refreshes; more channels would show the same as four.
+        # Enough for several refreshes. More channels would give the same result as four.
         count = REQUESTS * min(4, memory.channels)
         load = AccessPattern(pattern, parameter, count, part.burst_bytes, memory.bytes)
         result = memory.serve(_requests(patterns(load), percent), outstanding)
@@ -140,7 +141,8 @@ def dramsim3(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A memory of Ramulator 2; ``ticks``: of its driver in a clock of the memory. Banks are the lowest address bits."""
+    """A memory of Ramulator 2. ``ticks``: clocks of its driver per clock of the memory. Banks are the lowest address
+    bits."""
 
     part: str
     mapping: str
@@ -148,7 +150,7 @@ class Preset:
     rfc: int = 0
 
 
-# The pseudo channels of HBM share one controller with 32 + 32 entries for each; the small HBM2 refreshes in 160 ns.
+# The pseudo channels of HBM share one controller with 32 + 32 entries each. The small HBM2 refreshes in 160 ns.
 RAMULATOR2 = {
     "DDR4_3200AA": Preset("DDR4_3200AA", "rocorachbabg", 8),
     "DDR4_3200W": Preset("DDR4_3200W", "rocorachbabg", 8),
@@ -159,16 +161,16 @@ RAMULATOR2 = {
     "HBM3_6400Mbps": Preset("HBM3_6400Mbps", "rocochbabgra", 16),
 }
 STREAM = 50_000
-"""Requests of a row in mode ``stream``: 50 000 in the original."""
+"""Requests per row in mode ``stream``. The original has 50 000."""
 PROBES = 3_000
-"""Reads of a row with probes, one after the other, from clock WARMUP on; as in the original."""
+"""Reads of a row with probes, one after the other, from clock WARMUP on, as in the original."""
 WARMUP = 10_000
 BESIDE = 480_000
-"""Requests beside them at the most."""
+"""Limit of the other requests during the probes."""
 
 
 def ramulator2(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Achieved bandwidth of a sequential stream, alone or beside a chain of random reads."""
+    """Achieved bandwidth of a sequential stream, alone or in parallel with a chain of random reads."""
     for record in records:
         name, mode = record.text("timing_preset"), record.text("mode")
         percent, nops = record.integer("read_pct", 0), record.integer("nop")
@@ -198,7 +200,7 @@ def _memory(preset: Preset, refresh: bool) -> DramMemory:
 
 
 def _beside(memory: DramMemory, percent: int, pace: int) -> int:
-    """The stream runs at its rate during the probes."""
+    """Number of requests of the stream during the probes, at its rate."""
     size = memory.part.burst_bytes
     stream = AccessPattern("seq", 0, BESIDE, size, memory.bytes)
     probes = _random(AccessPattern("rand", 0, PROBES, size, memory.bytes)) * 2

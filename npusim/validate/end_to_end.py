@@ -30,9 +30,10 @@ class _Chip:
     boxes_us: float = 0
 
 
-# Coral's compiler leaves TFLite_Detection_PostProcess to the CPU (github.com/google-coral/edgetpu/issues/515). On this
-# board three detectors of 300 x 300 pixels take 16.64, 16.83 and 17.71 ms with it, 10.98, 12.15 and 12.50 without: the
-# mean (github.com/NobuoTsukamoto/benchmarks, tensorflow/lite/tf1_detection_model_zoo/devboard.md, max_detection=10).
+# The compiler of Coral leaves TFLite_Detection_PostProcess to the CPU (github.com/google-coral/edgetpu/issues/515). On
+# this board three detectors of 300 x 300 pixels take 16.64, 16.83 and 17.71 ms with it, and 10.98, 12.15 and 12.50 ms
+# without. This is the mean (github.com/NobuoTsukamoto/benchmarks, tensorflow/lite/tf1_detection_model_zoo/devboard.md,
+# max_detection=10).
 _BOXES_US = 5183
 
 _CHIPS = {
@@ -62,7 +63,7 @@ _ON_THE_HOST = {
     (
         "Google Edge TPU, Coral Dev Board (PCIe)",
         "DeepLab V3",
-    ): "the resize to 513 x 513 and what follows run on the host's CPU",
+    ): "the resize to 513 x 513 and later operators run on the CPU of the host",
 }
 
 _NAMES = {
@@ -82,16 +83,17 @@ _NAMES = {
     "resnet-152 v2": "resnet152_v2",
     "wav2letter pruned": "wav2letter",
 }
-"""Lower-case names in the sources, and the networks they mean. Other names match once "-" and " " are "_"."""
+"""Lower-case names in the sources, and the networks that they denote. Other names match after "-" and " " become
+"_"."""
 _EQUAL_LAYERS = ("MLP", "LST")
-"""How networks begin whose layers are all alike, as far as is known: products of one batch of rows with weights."""
+"""Prefixes of networks whose layers are all equal, as far as known: products of one batch of rows with weights."""
 _LAYERS = re.compile(r"([0-9]+)M weights, ([0-9]+) layers")
 _INPUTS: dict[str, Shape] = {"ssd_mobilenet_v1": (1, 300, 300, 3), "ssd_mobilenet_v2": (1, 300, 300, 3)}
-"""Networks whose file has another input than the table of the source says."""
+"""Networks whose file has another input than stated in the table of the source."""
 
 
 def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Microseconds of one inference, compiled as a user's network is, for each row that can be expressed."""
+    """Microseconds of one inference, compiled like a network of a user, for each row that can be expressed."""
     known: dict[tuple[str, str, Shape], Result] = {}
     sessions: dict[str, Session] = {}
     for record in records:
@@ -136,7 +138,7 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
 
 
 def _shape(text: str) -> Shape | None:
-    """Batch, rows, columns, channels of ``1x224x224x3``, or of ``1x3x224x224``; None for another text."""
+    """Batch, rows, columns, channels of ``1x224x224x3`` or ``1x3x224x224``; None for other text."""
     if not re.fullmatch(r"[0-9]+(x[0-9]+){1,3}", text):
         return None
     extents = tuple(map(int, text.split("x")))
@@ -146,7 +148,7 @@ def _shape(text: str) -> Shape | None:
 
 
 def _microseconds(record: DataRow, clock_hz: int, operations: int) -> float:
-    """The published figure as microseconds per inference of ``operations`` operations."""
+    """The published figure converted to microseconds per inference of ``operations`` operations."""
     value = record.number("value")
     times = {
         "ms": value * 1e3,
@@ -159,11 +161,11 @@ def _microseconds(record: DataRow, clock_hz: int, operations: int) -> float:
 
 
 _SIZES = (2048, 1024, 512, 256, 128, 64, 32)
-"""MACs of the NVDLAs that the primer sizes, each a config."""
+"""MACs of the NVDLA designs in the primer, each of which has a config."""
 
 
 def primer(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Microseconds of a ResNet-50 on each NVDLA that its primer estimates."""
+    """Microseconds of ResNet-50 on each NVDLA design estimated in its primer."""
     for record in records:
         macs = record.size("macs_int8")
         label = f"NVDLA {macs} MAC, {record.text('conv_buf_KB')} KB, {record.text('sdram_gbs')} GB/s"

@@ -1,7 +1,7 @@
 """Published energies and areas, compared with the prices of ``npusim.hw``: of runs, counted actions and chips.
 
-NVDLA's are synthesis estimates of the core without its DRAM. Three constants of its config are fitted, to what is said
-of 512 and of 32 MACs; the other designs are predictions, and TPU v1's and Eyeriss' power have nothing fitted at all.
+Those of NVDLA are synthesis estimates of the core without its DRAM. Three constants of its config are fitted to the
+values for 512 and for 32 MACs; other designs are predictions. Nothing is fitted to the power of TPU v1 and Eyeriss.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from npusim.validate.networks import NETWORKS
 from npusim.validate.networks.small import perceptron
 
 FITTED = ("512", "32")
-"""Designs of NVDLA that constants of its config are fitted to, by their MACs."""
+"""Designs of NVDLA, by their MACs, that constants of its config are fitted to."""
 _NVDLA = re.compile(r"NVDLA ([0-9]+) MAC/.*")
 _ENERGY, _AREA = "energy per ResNet-50 inference", "cell area incl. memories"
 _OUTSIDE = ("dram", "phy")
-"""Parts outside of the chips whose energy or area was published."""
+"""Parts that are not included in the published energy or area of a chip."""
 
 
 def nvdla_energy(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Millijoules of one ResNet-50, the network run as a user's is; the primer's power is the core's alone."""
+    """Millijoules of one ResNet-50, run like a network of a user. The power in the primer is that of the core alone."""
     for record, name in _designs(records, _ENERGY):
         label = f"{record.text('machine')}, {record.text('node_nm')} nm"
         if f"nvdla_{name}" not in list_configs():
@@ -46,7 +46,7 @@ def nvdla_energy(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Ex
 
 
 def nvdla_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square millimetres of the core at a node."""
+    """Area of the core in square millimetres at a node."""
     for record, name in _designs(records, _AREA):
         label = f"{record.text('machine')}, {record.text('node_nm')} nm"
         if f"nvdla_{name}" not in list_configs():
@@ -57,7 +57,7 @@ def nvdla_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excl
 
 
 def _designs(records: Sequence[DataRow], item: str) -> Iterator[tuple[DataRow, str]]:
-    """Rows of an item of NVDLA's designs, with their MACs."""
+    """Rows of NVDLA designs for one item, each with its MACs."""
     for record in records:
         found = _NVDLA.fullmatch(record.text("machine"))
         if found and record.text("item").startswith(item):
@@ -77,18 +77,18 @@ def _remark(name: str) -> str:
 
 
 def _inside(found: Breakdown) -> int:
-    """The sum of the on-chip parts, which must be known."""
+    """The sum of the on-chip parts, all of which must be known."""
     parts = [part for part in found.parts if part.name not in _OUTSIDE]
     return sum(part.value or 0 for part in parts) if all(part.value is not None for part in parts) else 0
 
 
 def tpu_v1(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Watts of a die, its DRAM included, while it computes CNN0 as far as that is published: equal square layers."""
+    """Watts of a die including its DRAM, while it computes CNN0, as far as that is published: equal square layers."""
     for record in records:
         if record.text("machine") != "TPUv1" or not record.text("item").startswith("power per die at 100% CNN0"):
             continue
         with Session(machine("tpuv1"), cache_dir=False) as session:
-            # Jouppi et al., ISCA 2017, table 1: 16 layers, 8 M weights, 2888 operations for a byte of them.
+            # Jouppi et al., ISCA 2017, table 1: 16 layers, 8 M weights, 2888 operations per byte of weights.
             program = session.compile(perceptron(2888, (isqrt(8 * 10**6 // 16),) * 2, 16))
             result: Result = session.run(program, timing_only=True)
         total = result.energy.total
@@ -97,8 +97,8 @@ def tpu_v1(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded
 
 
 EYERISS: Mapping[str, Any] = {
-    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. A PE's sums and feature maps are in
-    # registers, 48 and 24 bytes; its filters are in an SRAM, below.
+    # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. The sums and feature maps of a PE are in
+    # registers, 48 and 24 bytes. Its filters are in an SRAM, see below.
     "clock": "200 MHz",
     "matrix.rows": 12,
     "matrix.cols": 14,
@@ -113,10 +113,10 @@ EYERISS: Mapping[str, Any] = {
     "technology.pe_register_bytes": 72,
 }
 _FILTERS = 448
-"""Bytes of a PE's memory for filters, read two at a time."""
+"""Bytes of the filter memory of a PE, read two at a time."""
 _LAYER = re.compile(r"VGG-16 batch 3 (CONV[0-9-]+) (.*)")
 _COUNTED = {
-    # The same paper, table VI (cucapra/fodlam, data/eyeriss-vgg16.csv): 10^9 MACs, zeros among the inputs in percent.
+    # The same paper, table VI (cucapra/fodlam, data/eyeriss-vgg16.csv): 10^9 MACs, percentage of zeros in the inputs.
     "CONV1-1": (0.26, 16.0),
     "CONV1-2": (5.55, 47.7),
     "CONV2-1": (2.77, 24.8),
@@ -134,7 +134,8 @@ _COUNTED = {
 
 
 def eyeriss(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Milliwatts of a layer of VGG-16 from the actions that its authors counted: no machine here is row-stationary."""
+    """Milliwatts of a layer of VGG-16 from the actions counted by its authors, because no machine here is
+    row-stationary."""
     layers: dict[str, dict[str, float]] = {}
     for record in records:
         found = _LAYER.fullmatch(record.text("item")) if record.text("machine") == "Eyeriss" else None
@@ -149,7 +150,9 @@ def eyeriss(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclude
 
 
 def counted_mw(config: Config, macs: float, zeros: float, given: Mapping[str, float]) -> float:
-    """Milliwatts by a config's prices: a zero stops the multiplier and the read of the filter, not the registers."""
+    """Milliwatts with the prices of a config. A zero input gates the multiplier and the read of the filter, but not the
+    registers. 160 A product reads an input and a 16-bit sum from registers and writes the sum. Inputs are always passed
+    on."""
     priced, technology = action_costs(config), config.technology
     assert technology is not None
     names = (f"{act.MACS}int16", act.OPERANDS, act.SRAM, act.CLOCK, act.LEAKAGE)
@@ -172,7 +175,8 @@ _ROCKET, _WHOLE = "area CPU Rocket", "area total"
 
 
 def gemmini_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square micrometres of the parts of Gemmini, and of all but the processor, which the vector unit represents."""
+    """Square micrometres of the parts of Gemmini, and of the whole except the processor, which the vector unit
+    represents."""
     given = {record.text("item"): record.number("value") for record in records if record.text("machine") == "Gemmini"}
     config = machine("gemmini").with_(**{"matrix.throughput": {"int8": 1}, "vector": None, "scalar": None})
     found = area(config)
@@ -184,21 +188,21 @@ def gemmini_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Ex
 
 
 _SM_TRANSISTORS = (
-    128 * 996_200  # schedulers and control of threads, for each of 4 x 32 lanes
-    + 44_300_000  # a port of the crossbar
-    + 32 * 685_300  # units of float64
-    + 64 * 177_690  # and of int32
+    128 * 996_200  # control of threads, for each of 4 x 32 lanes
+    + 44_300_000  # port of the crossbar
+    + 32 * 685_300  # float64 units
+    + 64 * 177_690  # int32 units
     + 4 * 37_650_000  # register files of 64 KiB with four ports: 23.53 mm2 each at 90 nm by EMPIRE's formula
 )
-"""Parts of a streaming multiprocessor that are none of our units: PrincetonUniversity/LLMCompass, cost_model.py and
+"""Parts of a streaming multiprocessor that correspond to no unit: PrincetonUniversity/LLMCompass, cost_model.py and
 configs/GA100.json. Control and crossbar are its means over photographs of this die and of an MI210."""
 _L2_UM2 = (48 << 23) * 170_000 // 602_000
-"""48 MiB of L2 in memories of 512 KiB, tags included: 0.17 um2 a bit at 7 nm, 0.602 of it used; from there, too."""
+"""48 MiB of L2 in memories of 512 KiB including tags: 0.17 um2 per bit at 7 nm with 0.602 utilisation; same source."""
 _LINKS_UM2 = 12 * (1_888_000 + round(74_632_000 / nodes.transistors_per_um2(7)))
-"""PHYs and controllers of twelve NVLinks, from there, too."""
+"""PHYs and controllers of twelve NVLinks; same source."""
 A100: Mapping[str, Any] = {
-    # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs, each SM with 4 x 256 products of float16, 64 lanes
-    # of float32 and 192 KiB of L1; six stacks of HBM2.
+    # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs. Each SM has 4 x 256 float16 multipliers, 64 float32
+    # lanes and 192 KiB of L1. The chip has six stacks of HBM2.
     "cores": 64,
     "matrix.rows": 32,
     "matrix.cols": 64,
@@ -221,8 +225,8 @@ _MEMORY = "area memory PHY", "area memory control"
 
 
 def a100_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. Other parts of a GPU are described
-    by its published transistors."""
+    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. Other parts of a GPU are included
+    by their published transistor counts."""
     rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
     given = {record.text("item"): record.number("value") for record in rows}
     found = area(load_config("tiny").with_(**A100))

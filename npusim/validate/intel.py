@@ -1,4 +1,4 @@
-"""Replays of Intel's NPU: workloads of the DPU and transfers of the DMA, both unit by unit."""
+"""Replays of Intel's NPU: workloads of the DPU and transfers of the DMA, each on a single unit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TYPES = {"UINT8": DType.UINT8, "INT8": DType.INT8, "FLOAT16": DType.FLOAT16, "B
 _ONE_OPERAND, _TWO_OPERANDS = ("DW_CONVOLUTION", "MAXPOOL", "AVEPOOL"), ("ELTWISE",)
 
 _SLOW_GEAR = "856 MHz"
-"""Clock of the 2.7 in the tests without GEAR4 in their name; fitted: with it the DRAM's latencies in ns agree."""
+"""Clock of the NPU 2.7 in tests without GEAR4 in their name. Fitted: with it the DRAM latencies in ns agree."""
 
 
 def dpu(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One workload of one tile: its convolution, or a pass over channels that are not summed."""
+    """One workload of one tile: a convolution, or a pass over channels that are not summed."""
     for record in records:
         device, op, dtype = record.text("device"), record.text("op"), record.text("in_dtype")
         size = "x".join(record.text(column) for column in ("out_w", "out_h", "in_c", "out_c", "kw", "kh"))
@@ -32,7 +32,7 @@ def dpu(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
 
 
 def _workload(record: DataRow, op: str, dtype: DType) -> MatrixWork:
-    """Pooling and elementwise workloads run as depthwise ones; of two operands each counts as a tap."""
+    """Pooling and elementwise workloads run as depthwise ones. Each of two operands counts as a tap."""
     oh, ow, oc, ic, kh, kw = (record.size(column) for column in ("out_h", "out_w", "out_c", "in_c", "kh", "kw"))
     if op == "CONVOLUTION":
         return MatrixWork(dtype, 1, oh, ow, oc, ic, kh, kw, False, True, True, 1)
@@ -41,7 +41,7 @@ def _workload(record: DataRow, op: str, dtype: DType) -> MatrixWork:
 
 
 def dma(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One transfer, alone on the device."""
+    """One transfer alone on the device."""
     for record in records:
         device, size = record.text("device"), record.size("bytes")
         source, target, test = record.text("src"), record.text("dst"), record.text("test")
@@ -51,7 +51,7 @@ def dma(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
             continue
         config = machine(_DEVICES[device])
         if device == "VPU_2_7" and not test.endswith("GEAR4"):
-            # Latencies in ns stay, cycles do not: the same chip at another clock.
+            # Latencies in ns stay the same, cycles do not: the same chip at another clock.
             config = config.with_(clock=_SLOW_GEAR)
         work = DmaWork(size, 1, size, size * (source == "DRAM"), size * (target == "DRAM"))
         yield DataPoint(label, record.number("gt_cycles_raw"), cost(config, work).cycles, f"{device} {source}-{target}")

@@ -1,4 +1,4 @@
-"""All data sets, the files that are found of them, and the outcome of replaying them."""
+"""All data sets, the search for their files, and the results of their replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npusim.validate.stats import Summary, error, summary
 _DIRECT = (*arrays.SETS, *dram.SETS, *intel.SETS, *tpu.SETS)
 
 SETS: tuple[DataSet, ...] = (
-    # Sets that are replayed twice, unit by unit and compiled, are neighbours.
+    # The direct and the compiled replay of a data set are adjacent.
     *(each for direct in _DIRECT for each in (direct, *(c for c in compiled.SETS if c.filename == direct.filename))),
     *end_to_end.SETS,
     *energy.SETS,
@@ -24,7 +24,7 @@ SETS: tuple[DataSet, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SetOutcome:
-    """A data set, replayed."""
+    """The result of a data set."""
 
     data: DataSet
     path: Path
@@ -33,17 +33,17 @@ class SetOutcome:
 
     @property
     def summary(self) -> Summary | None:
-        """Of all points; None if every row is excluded."""
+        """Statistics of all points; None if every row is excluded."""
         return summary(self.points)
 
     def groups(self) -> dict[str, Summary]:
-        """Of each kind of row, in the order of the file."""
+        """Statistics by kind of row, in the order of the file."""
         kinds = dict.fromkeys(point.group for point in self.points)
         found = {kind: summary([point for point in self.points if point.group == kind]) for kind in kinds}
         return {kind: value for kind, value in found.items() if value is not None}
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Everything as JSON values; errors in percent."""
+        """All results as JSON values; errors in percent."""
         total = self.summary
         return {
             "name": self.data.name,
@@ -74,7 +74,7 @@ def _fields(value: Summary | None) -> dict[str, float | None]:
 
 
 def carried_folder() -> Path:
-    """The folder of redistributable points: in an installed package, or in a source tree."""
+    """The folder of redistributable points, in an installed package or a source tree."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "validation"
     return installed if installed.is_dir() else package.parent / "validation"
@@ -96,7 +96,7 @@ def find(folder: Path) -> tuple[list[tuple[DataSet, Path]], list[DataSet]]:
 
 
 def replay(found: Sequence[tuple[DataSet, Path]]) -> Iterator[SetOutcome]:
-    """The outcome of each, one after the other; raises InputError for a file that cannot be read."""
+    """The result of each data set. Raises InputError for a file that cannot be read."""
     for data, path in found:
         outcome = SetOutcome(data, path)
         for row in data.replay(read(path), path.parent):

@@ -1,4 +1,4 @@
-"""The outcome of a validation as text and as a plot."""
+"""The results of a validation as text and as a plot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = ("data set", "points", "out", "MAPE", "median", "P90", "worst", "bias"
 
 
 def text(outcomes: Sequence[SetOutcome], missing: Sequence[DataSet]) -> str:
-    """A table of all data sets and their kinds of rows, then points of each - the worst, or all -, exclusions, absent
+    """A table of all data sets and their kinds of rows, the worst (or all) points of each, exclusions, and missing
     files."""
     rows = []
     for outcome in outcomes:
@@ -49,7 +49,8 @@ def _row(name: str, value: Summary, excluded: int) -> tuple[str, ...]:
 
 
 def plot(path: Path, outcomes: Sequence[SetOutcome], kind_of_file: str) -> None:
-    """Predicted over measured of every data set, both axes logarithmic; raises UsageError without matplotlib."""
+    """Plot predicted over measured values of every data set on logarithmic axes. Raises UsageError without
+    matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

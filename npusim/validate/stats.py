@@ -1,4 +1,4 @@
-"""Errors of predictions, all in percent of the measured value."""
+"""Errors of predictions, in percent of the measured value."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ PERCENTILE = 90
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """``mape``: mean of the absolute errors; ``bias``: mean of the signed ones, positive = predicted too slow.
+    """``mape``: mean of the absolute errors. ``bias``: mean of the signed errors, positive: predicted too slow.
 
-    ``p90`` by nearest rank; ``correlation``: Pearson's, None if one side does not vary. Percent but for correlation.
+    ``p90``: by nearest rank. ``correlation``: Pearson's, None if one side does not vary. All but the correlation are in
+    percent.
     """
 
     points: int
@@ -35,7 +36,7 @@ def error(point: DataPoint) -> float:
 
 
 def summary(points: Sequence[DataPoint]) -> Summary | None:
-    """None if there are no points."""
+    """Statistics of points; None if there are none."""
     if not points:
         return None
     signed = [error(point) for point in points]
@@ -53,7 +54,7 @@ def summary(points: Sequence[DataPoint]) -> Summary | None:
 
 
 def worst(points: Sequence[DataPoint], count: int = WORST) -> list[DataPoint]:
-    """The points of largest absolute error, that one first; equal ones in the order of the file."""
+    """The points with the largest absolute errors, largest first; equal ones in the order of the file."""
     return sorted(points, key=lambda point: -abs(error(point)))[:count]
 
 

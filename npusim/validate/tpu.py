@@ -1,4 +1,4 @@
-"""Replays of Google's TPUs: kernels of one operator unit by unit, whole calls as compiled programs."""
+"""Replays of Google's TPUs: kernels of one operator on single units, and whole calls as compiled programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def _read(size: int) -> DmaWork:
 
 
 def matmul_v4(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """A compiled product, from the first transfer's start to the last one's end: the kernel without its dispatch."""
+    """A compiled product, from the start of the first transfer to the end of the last: the kernel without its
+    dispatch."""
     session = Session(machine("tpuv4"), cache_dir=False)
     for record in records:
         m, n, k = (record.size(column) for column in ("M", "N", "K"))
@@ -70,7 +71,8 @@ _BLOCK = 512
 
 
 def vector(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """One streamed kernel: the first block is loaded, all pass the slower of DMA and unit, the last block is stored."""
+    """One streamed kernel: the first block is loaded, all blocks pass the slower of DMA and unit, the last block is
+    stored."""
     config = machine("tpuv4")
     for record in records:
         op, shape = record.text("op"), record.text("shape")
@@ -85,13 +87,14 @@ def vector(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded
 
 
 def stored(record: DataRow) -> int:
-    """Elements with the padding of the TPU's tiles: one dimension fills lanes of 128, the best to do so."""
+    """Elements including the padding of the TPU's tiles: one dimension fills lanes of 128, the best one for this."""
     extents = record.shape("shape")
     return min(prod(extents) // extent * ceil_div(extent, 128) * 128 for extent in extents)
 
 
 def _streamed(config: Config, op: str, dtype: DType, elements: int) -> int:
-    """Picoseconds of an element by element kernel."""
+    """Picoseconds of an elementwise kernel. 100 Blocks are pipelined, so set-up and latency of a transfer count once
+    each, for the first and the last block."""
     writes = elements * dtype.itemsize
     reads = writes * (2 if op in _TWO_OPERANDS else 1)
     lead, tail = cost(config, _read(_BLOCK)), cost(config, DmaWork(_BLOCK, 1, _BLOCK, 0, _BLOCK))
@@ -107,7 +110,7 @@ _TYPES = {"bfloat16": DType.BFLOAT16, "float32": DType.FLOAT32, "int8": DType.IN
 
 
 def gemm(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """A compiled product: the job on the device if a trace timed it, with the host's submission if a host did."""
+    """A compiled product: device time if measured by a trace, with the submission by the host if measured there."""
     sessions: dict[str, Session] = {}
     known: dict[tuple[str, str, tuple[int, int, int]], int] = {}
     for record in records:
@@ -121,13 +124,13 @@ def gemm(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
         name = (chip, dtype, (m, k, n))
         if name not in known:
             known[name] = _run(session, product(m, k, n, _TYPES[dtype])).time_ps
-        # A trace starts on the device; times measured on the host include the submission.
+        # A trace starts on the device. Times measured on the host include the submission.
         hosted = 0 if timing == "trace" else session.config.host.submit_ps
         yield DataPoint(label, record.number("latency_us"), (known[name] + hosted) / _PS, f"{chip} {timing}")
 
 
 def product(m: int, k: int, n: int, dtype: DType) -> Graph:
-    """A network of one matrix product; of int8 with a result of 32 bits."""
+    """A network of one matrix product. int8 products have int32 results."""
     net = GraphBuilder("product")
     inputs = (net.input("a", (m, k), dtype), net.input("b", (k, n), dtype))
     return net.finish([net.add("matmul", inputs, {}, "y")])
@@ -142,15 +145,15 @@ def _run(session: Session, graph: Graph) -> Result:
 
 
 def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """TOPS of equal layers that hold the published weights: the layers' shapes were never published.
+    """TOPS of equal layers with the published number of weights, because the shapes of the layers were never published.
 
-    A layer is a product with as many rows as there are operations per byte of weights; its weights come from DRAM in
-    whole tiles of the array while the layer before computes, so that the longer of the two counts.
+    A layer is a product with as many rows as there are operations per byte of weights. Its weights come from DRAM in
+    whole tiles of the array during the previous layer, so the longer of the two counts.
     """
     config = machine("tpuv1")
     for record in records:
         app, rows = record.text("app"), record.size("ops_per_weight_byte")
-        # A rule on the row itself, so that the choice does not look at how well the prediction fits.
+        # A rule on the row itself, so that the choice does not depend on the prediction.
         if record.number("unused_macs_pct") > record.number("useful_macs_pct"):
             yield Excluded(app, IDLE)
             continue
@@ -163,18 +166,18 @@ def applications(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Ex
         yield DataPoint(app, record.number("measured_tops"), 2 * rows * weights(record) / time, record.text("type"))
 
 
-IDLE = "more MACs lie idle for the layers' shapes than work, and the shapes are not published"
+IDLE = "more MACs are idle because of the shapes of the layers than busy, and the shapes are not published"
 
 
 def weights(record: DataRow) -> float:
-    """Of one of an application's layers, taken to be equal."""
+    """Weights of one layer of an application, assuming equal layers."""
     return millions(record.text("weights")) / record.size("layers")
 
 
 def tiles(record: DataRow, config: Config) -> tuple[int, int]:
-    """Rows and columns of whole tiles of the array that hold a layer's weights, as nearly square as they can be.
+    """Rows and columns of whole tiles of the array that hold the weights of a layer, as nearly square as possible.
 
-    How full they are is published: of the MACs at work, those that have a weight.
+    The utilisation is published: the fraction of busy MACs that have a weight.
     """
     assert config.matrix is not None
     useful, unused = record.number("useful_macs_pct"), record.number("unused_macs_pct")

@@ -1,4 +1,4 @@
-"""Bus traces: all that passes between software and a device, with times, in a file that can be played again."""
+"""Bus traces: all accesses between software and a device, with times, in a file that can be replayed."""
 
 from npusim.device.traces.format import RecordKind, Trace, TraceRecord, read_trace
 from npusim.device.traces.record import TracedBus

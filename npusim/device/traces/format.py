@@ -33,17 +33,18 @@ _BLOCK = struct.Struct("<BIII")
 _END = struct.Struct("<Q")
 _HEAD_BYTES, _ACCESS_BYTES = 1 << 20, 1 << 16
 MOST_ROWS, MOST_CONTENTS = 1 << 22, 1 << 26
-"""Bytes that rows, and contents, may have more than the file. A row takes some 30 times its bytes when it is read."""
+"""Limit in bytes by which rows, or contents, may exceed the size of the file. In memory a row takes about 30 times its
+bytes."""
 _MOST_BITS = 128
-"""Of a number: digests are the longest."""
+"""Limit for a number. Digests are the longest."""
 _MOST_PS = 1 << 80
 _MOST_BYTES = 1 << 30
-"""Of a copy; the device's memory may be smaller."""
+"""Limit of a copy. The memory of the device may be smaller."""
 DIGEST_BYTES = 16
 
 
 class RecordKind(enum.IntEnum):
-    """The kind of a row. Each kind has numbers besides gap and duration."""
+    """The kind of a row, with its numbers in addition to gap and duration."""
 
     READ = 0  # bar, size, offset, value
     WRITE = 1  # bar, size, offset, value
@@ -51,14 +52,14 @@ class RecordKind(enum.IntEnum):
     WRITE_MEMORY = 3  # address, contents
     WAIT = 4  # timeout, vectors
     WORK = 5  # kind of host work
-    INTERRUPT = 6  # vector; like all that follows but the last four it comes from the device, amid what follows it
+    INTERRUPT = 6  # vector; kinds from here to DMA_REFUSED come from the device, within the access after them
     PIN = 7  # level
     DMA_READ = 8  # address, contents
     DMA_WRITE = 9  # address, size, digest
-    DMA_REFUSED = 10  # address, size, the address that could not be reached
+    DMA_REFUSED = 10  # address, size, the address that could not be accessed
     CONFIG_READ = 11  # size, offset, value
     CONFIG_WRITE = 12  # size, offset, value
-    PASS = 13  # nothing but time, at the end
+    PASS = 13  # only time, at the end
     RESTART = 14  # the transport resets the function
 
 
@@ -86,8 +87,8 @@ WORKS = ("submit", "map")
 
 
 class TraceRecord(NamedTuple):
-    """One row. ``gap_ps``: from the end of the previous access to the beginning of this one, or to the moment of an
-    interrupt; ``spent_ps``: its duration, 0 for events of the device; ``numbers``: see :class:`RecordKind`."""
+    """One row. ``gap_ps``: time from the end of the previous access to the start of this one, or to an interrupt.
+    ``spent_ps``: its duration, 0 for events of the device. ``numbers``: see :class:`RecordKind`."""
 
     kind: RecordKind
     gap_ps: int
@@ -103,14 +104,14 @@ class _Block(enum.IntEnum):
 
 
 def digest(data: bytes | bytearray | memoryview) -> int:
-    """The digest of bytes that were copied out of the device."""
+    """The digest of bytes copied from the device."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest(), "little")
 
 
 @dataclass
 class Trace:
-    """A trace in memory. ``head``: JSON values, the resolved config of the device under ``config``; ``contents``: bytes
-    that WRITE_MEMORY refers to by number; ``complete``: whether the writer finished."""
+    """A trace in memory. ``head``: JSON values, with the resolved config of the device under ``config``. ``contents``:
+    bytes that WRITE_MEMORY refers to by number. ``complete``: whether the writer finished."""
 
     head: Mapping[str, Any]
     accesses: list[TraceRecord] = field(default_factory=list)
@@ -119,7 +120,7 @@ class Trace:
 
     @property
     def compared(self) -> int:
-        """Number of accesses of the host, which a replay compares."""
+        """Number of accesses by the host, which a replay compares."""
         return sum(access.kind not in FROM_DEVICE and access.kind is not RecordKind.PASS for access in self.accesses)
 
 
@@ -127,20 +128,20 @@ TRACE = FileKind("bus trace", 1 << 40, InputError, InputError)
 
 
 class _Size:
-    """How much of a file there is, and how much it inflates to so far."""
+    """The size of a file so far, compressed and decompressed."""
 
     def __init__(self) -> None:
         self._file = _START.size
         self._inflated = {_Block.CONTENTS: 0, _Block.ACCESSES: 0}
 
     def room(self, kind: _Block, packed: int) -> int:
-        """Most bytes to which the next block, of this size, may inflate."""
+        """Limit of the decompressed size of the next block, which has ``packed`` bytes."""
         more = MOST_CONTENTS if kind is _Block.CONTENTS else MOST_ROWS
         most = self._file + packed + more - self._inflated[kind] if kind in self._inflated else _HEAD_BYTES
         return min(most, _ACCESS_BYTES) if kind is _Block.ACCESSES else most
 
     def add(self, kind: _Block, packed: int, size: int) -> None:
-        """There is one more block."""
+        """Count another block."""
         self._file += _BLOCK.size + packed
         if kind in self._inflated:
             self._inflated[kind] += size
@@ -159,7 +160,7 @@ class Writer:
         self._block(_Block.HEAD, json.dumps(head, sort_keys=True).encode())
 
     def contents(self, data: bytes | bytearray | memoryview) -> int:
-        """The number of these bytes in the file."""
+        """The number of these bytes in the file. Equal contents are stored once."""
         key = hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
         number = self._known.get(key)
         if number is None:
@@ -168,7 +169,7 @@ class Writer:
         return number
 
     def access(self, access: TraceRecord) -> None:
-        """The next row."""
+        """Write the next row."""
         self._count += 1
         rows = self._rows
         rows.append(access.kind)
@@ -182,14 +183,14 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Rows so far are in the file, in case this process is killed."""
+        """Write all rows so far to the file, in case this process is killed."""
         if self._rows:
             self._block(_Block.ACCESSES, bytes(self._rows))
             self._rows.clear()
         self._file.flush()
 
     def end(self) -> None:
-        """The trace is complete."""
+        """Write the end of the trace."""
         self.flush()
         self._block(_Block.END, _END.pack(self._count))
         self._file.flush()
@@ -203,7 +204,7 @@ class Writer:
 
 
 def read_trace(path: Path | str) -> Trace:
-    """The trace in a file. Raises InputError if it is no trace, is damaged, or cannot be read."""
+    """The trace in a file. Raises InputError if it is not a trace, is damaged, or cannot be read."""
     label = f"bus trace {path}"
     try:
         with TRACE.open(path) as file:
@@ -242,7 +243,7 @@ def _read(file: io.FileIO, label: str) -> Trace:
 
 
 def _blocks(file: io.FileIO, label: str) -> Iterator[tuple[_Block, bytes]]:
-    """The blocks of a file as far as they are whole, to the end."""
+    """The complete blocks of a file, up to the end."""
     kind = None
     sizes = _Size()
     left = os.fstat(file.fileno()).st_size - _START.size
@@ -288,14 +289,14 @@ def _head(kind: _Block, data: bytes, label: str) -> Mapping[str, Any]:
     if not isinstance(head, dict) or not isinstance(head.get("config"), dict):
         raise InputError(f"{label}: its first block must describe the device")
     faults, adversary = head.get("faults"), head.get("adversary")
-    # A script's tables: text would be the name of a file.
+    # A table of faults; a text would be a file name.
     if not isinstance(faults, list | None) or not (adversary is None or (type(adversary) is int and adversary >= 0)):
         raise InputError(f"{label}: its faults must be a list, its adversary a number")
     return head
 
 
 def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[TraceRecord]:
-    """The accesses of a block."""
+    """The accesses of a block. Raises InputError."""
     place = 0
 
     def bad(what: str) -> InputError:
@@ -331,7 +332,7 @@ def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Trace
 
 
 def _problem(access: TraceRecord, contents: int) -> str:
-    """The problem with an access after this many contents; empty if there is none."""
+    """The problem with an access after this number of contents; empty if there is none."""
     kind, numbers = access.kind, access.numbers
     longest = max(access.gap_ps, access.spent_ps, numbers[0] if kind is RecordKind.WAIT else 0)
     if longest > _MOST_PS:

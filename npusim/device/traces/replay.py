@@ -54,7 +54,7 @@ def replay(trace: Trace, device: NpuDevice, told: Told | None = None) -> TraceDi
     played = _Replay(trace, device, told)
     if not trace.compared:
         cut = "" if trace.complete else ": the file was cut off before the first"
-        raise InputError(f"bus trace: nothing was compared, as it has no accesses{cut}")
+        raise InputError(f"bus trace: nothing was compared, because it has no accesses{cut}")
     return played.run()
 
 
@@ -104,12 +104,12 @@ def _event(access: TraceRecord, trace: Trace) -> str:
 
 
 class _Host:
-    """The host of a replayed function: its memory reads return the data of the trace."""
+    """The host of a replayed function. Reads of its memory return the data of the trace."""
 
     def __init__(self, trace: Trace, tell: Callable[[str], None], reads: deque[TraceRecord]) -> None:
         self._trace = trace
         self._tell = tell
-        self._reads = reads  # also refused reads, in the order of the trace
+        self._reads = reads  # includes refused reads, in the order of the trace
 
     def interrupt(self, vector: int) -> None:
         self._tell(f"interrupt {vector}")
@@ -230,7 +230,7 @@ def _do_to_function(function: PciFunction, access: TraceRecord) -> int | None:
 
 
 def _misplaced(access: TraceRecord) -> InputError:
-    return InputError(f"bus trace: {access.kind.name} does not belong into a trace of this kind")
+    return InputError(f"bus trace: {access.kind.name} is not allowed in a trace of this kind")
 
 
 def _how(trace: Trace) -> dict[str, Any]:
@@ -240,11 +240,11 @@ def _how(trace: Trace) -> dict[str, Any]:
         masks, aperture = how.get("host_masks", False), how.get("aperture")
         if isinstance(masks, bool) and (aperture is None or (isinstance(aperture, int) and aperture > 15)):
             return {"host_masks": masks, "aperture": aperture}
-    raise InputError("bus trace: its head does not say how the function was made")
+    raise InputError("bus trace: its head lacks the parameters of the function")
 
 
 def _bytes(access: TraceRecord, trace: Trace) -> int:
-    """The number of bytes, at least one, because waits and host work are accesses, too."""
+    """Number of bytes; at least one, because waits and host work are accesses, too."""
     if access.kind in (RecordKind.READ, RecordKind.WRITE, RecordKind.READ_MEMORY):
         return max(access.numbers[1], 1)
     return max(len(trace.contents[access.numbers[1]]), 1) if access.kind is RecordKind.WRITE_MEMORY else 1
@@ -259,7 +259,7 @@ def _values(access: TraceRecord, came: int) -> tuple[str, str]:
 
 
 def _parting(expected: list[_Event], came: list[_Event]) -> tuple[str, str]:
-    """The first events that differ."""
+    """The first events that differ, as text."""
     place = next((n for n, pair in enumerate(zip(expected, came, strict=False)) if pair[0] != pair[1]), None)
     if place is None:
         place = min(len(expected), len(came))

@@ -24,19 +24,18 @@ def load(
     config: Config | None = None,
     timing_only: bool = False,
 ) -> Graph:
-    """The graph of an ONNX model: operator sets 1 to the newest that the installed onnx package knows.
+    """Import an ONNX model, of operator sets from 1 to the newest known to the installed onnx package.
 
-    ``source`` is a path, the bytes of a model, or a ModelProto; ``input_shapes`` fixes open dimensions;
-    ``bind`` makes constants of inputs: arrays, or numbers, by name. ``arrays``: inputs of the run that the graph is
-    for, by name: their values decide shapes, branches and loops, see ``Graph.host``, and nothing else is folded.
-    Constants of the graph are views into the bytes that were read where that is possible, large ones in files beside
-    the model views of these (see ``npusim.weights``). ``config``: the device that it is for, whose memory decides how
-    much import may take. ``timing_only``: nobody computes with the graph: nothing of its weights is read but what
-    decides how it is compiled, and files that have nothing else need not be there.
+    ``source``: a path, the bytes of a model, or a ModelProto. ``input_shapes``: fixes open dimensions. ``bind``: turns
+    inputs into constants: arrays or numbers by name. ``arrays``: inputs of the run for which the graph is made, by
+    name. Their values determine shapes, branches and loops, see ``Graph.host``, and are not folded otherwise. Constants
+    of the graph are views of the input bytes if possible; large ones in files next to the model are views of these (see
+    ``npusim.weights``). ``config``: the target device, whose memory limits the import. ``timing_only``: the graph will
+    not be computed. Weights are then only read if they affect compilation, and other weight files may be missing.
 
-    Raises UsageError for a file that cannot be read, ModelError for a damaged model, OpenInputsError, which names sizes
-    that fit, for open input shapes, UnsupportedError with every (node, operator, reason) that npusim does not support,
-    NeedsValueError if binding inputs would help, CompileError for a model that becomes too much.
+    Raises UsageError for a file that cannot be read, ModelError for a damaged model, OpenInputsError with suitable
+    sizes for open input shapes, UnsupportedError with every unsupported (node, operator, reason), NeedsValueError if
+    binding inputs would help, CompileError for a model that exceeds the limits.
     """
     _check_installed()
     from npusim.frontends.onnx import source as reader
@@ -47,7 +46,7 @@ def load(
     try:
         graph = Importer(model, input_shapes, bind, Budget.of(config) if config else None, arrays).run()
         if model.files is not None:
-            model.files.check()  # what was folded is not in the graph any more
+            model.files.check()  # folded constants are not in the graph any more
         return graph
     except OpenInputsError as error:
         from npusim.frontends.onnx.plausible import with_examples
@@ -56,19 +55,19 @@ def load(
     except NeedsValueError as error:
         from npusim.frontends.onnx.plausible import with_values
 
-        # Read once more: the weights of this one have been let go.
+        # Read again, because the weights have been released.
         again = reader.read(source, config.dram.bytes if config else None, timing_only=timing_only)
         raise with_values(error, again, input_shapes or {}, bind or {}) from None
     except ModelError as error:
         if not input_shapes:
             raise
-        # An operator that does not fit inside the model usually has a size that it cannot take.
+        # If an operator inside the model does not fit, the size of an input is usually wrong.
         shapes = ", ".join(f"{name!r} is {list(shape)}" for name, shape in input_shapes.items())
         raise ModelError(f"{error}; input {shapes}") from error
 
 
 def input_names(source: Source) -> list[str]:
-    """The inputs that a model wants."""
+    """The names of the required inputs of a model."""
     return [value.name for value in _inputs(source)]
 
 
@@ -78,10 +77,10 @@ def shapes_of(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, Any] | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """``input_shapes``, completed with the shapes of the arrays for inputs with open dimensions.
+    """``input_shapes`` with the shapes of the arrays added for inputs with open dimensions.
 
-    Raises InputError unless each unbound input has an array of the declared type and shape; dimensions with the same
-    name have the same size.
+    Raises InputError unless each unbound input has an array of the declared type and shape. Dimensions with the same
+    name must have the same size.
     """
     from npusim.frontends.onnx.signature import open_shapes
 

@@ -1,4 +1,4 @@
-"""If, Scan and Loop: the branch that is taken, the iterations one after the other, all decided while importing."""
+"""If, Scan and Loop: the branch that is taken, and unrolled iterations. All are decided during import."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from npusim.frontends.onnx.scope import POISON, Scope, Value
 from npusim.graph import Tensor
 
 Body = Callable[[GraphProto, str, Mapping[str, Value], Scope], list[Value]]
-"""Imports a graph inside a node under a label, with the values of its inputs, and gives its outputs."""
+"""Imports a graph inside a node under a label, with the values of its inputs, and returns its outputs."""
 
 MAX_DEPTH = 64
-"""Functions, branches and loops may nest this deep."""
+"""Maximum nesting of functions, branches and loops."""
 MAX_ITERATIONS = 4096
-"""A loop is unrolled up to this many times."""
+"""Maximum number of iterations of an unrolled loop."""
 
 
 def _body(node: Node, name: str) -> GraphProto:
@@ -34,27 +34,27 @@ def _check_depth(node: Node, scope: Scope) -> None:
 
 
 def branch(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
-    """The branch of an If that its condition, which must be known, takes."""
+    """Import the branch of an If that is taken. Its condition must be known."""
     _check_depth(node, scope)
     taken = bool(node.scalar_value(0))
     return run(_body(node, "then_branch" if taken else "else_branch"), node.name, {}, scope)
 
 
 def _stacked(node: Node, parts: list[Tensor], axis: int) -> Tensor:
-    """One value per iteration as a tensor with a new dimension."""
+    """Stack one value per iteration along a new dimension."""
     axis = node.normal_axis(axis, len(parts[0].shape) + 1)
     shape = (*parts[0].shape[:axis], 1, *parts[0].shape[axis:])
     return node.add("concat", *(node.reshape(part, shape) for part in parts), axis=axis)
 
 
 def _tensors(values: Sequence[Value]) -> list[Tensor] | None:
-    """The values if every one is a tensor; None if something in the body is not supported."""
+    """The values if all are tensors; None if something in the body is not supported."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     return tensors if len(tensors) == len(values) else None
 
 
 def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
-    """A Scan as one copy of its body for each step along the scanned dimension."""
+    """Import a Scan as one copy of its body per step along the scanned dimension."""
     _check_depth(node, scope)
     if node.opset < 9:
         node.refuse("Scan is supported from operator set 9 on")
@@ -79,7 +79,7 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         node.refuse(f"{total} steps; 1 to {MAX_ITERATIONS} are supported")
     states, rows, left = inputs[:held], [], node.budget.steps
     for step in range(total):
-        if step == 1:  # as many times what the first has taken, and rather said now
+        if step == 1:  # estimate all steps from the first one, to fail early
             node.budget.expect_steps((total - 1) * (left - node.budget.steps), node.name)
         slices = []
         for x, axis, backward in zip(inputs[held:], axes, backwards, strict=True):
@@ -88,7 +88,7 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         bound = dict(zip((value.name for value in body.input), [*states, *slices], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
-            # Something in the body is not supported and has been noted; import goes on, so that the user sees all
+            # Something in the body is not supported and has been recorded. Import continues, so that the user sees all
             # reasons at once.
             return [POISON] * len(body.output)
         states = results[:held]
@@ -99,14 +99,14 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
 
 
 def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
-    """A Loop whose trip count and conditions are known, as one copy of its body for each iteration."""
+    """Import a Loop with known trip count and conditions as one copy of its body per iteration."""
     _check_depth(node, scope)
     body = _body(node, "body")
     states = [node.input(index) for index in range(2, len(node.inputs))]
     held = len(states)
     if len(body.input) != held + 2 or len(body.output) < held + 1:
         node.damaged("the body must take and return the loop's values")
-    # Without a trip count one more than allowed, so that a loop which does not end by itself is refused below.
+    # Without a trip count, the limit is one more than allowed, so that an endless loop is refused below.
     limit = int(node.scalar_value(0)) if node.optional(0) is not None else MAX_ITERATIONS + 1
     going = node.optional(1) is None or bool(node.scalar_value(1))
     names, rows, step, left = [value.name for value in body.input], [], 0, node.budget.steps
@@ -114,18 +114,18 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     while going and step < limit:
         if step == MAX_ITERATIONS or (counted and limit > MAX_ITERATIONS):
             node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
-        if step == 1 and counted:  # as many times what the first has taken, and rather said now
+        if step == 1 and counted:  # estimate all iterations from the first one, to fail early
             node.budget.expect_steps((limit - 1) * (left - node.budget.steps), node.name)
-        # The condition goes in as true, since no iteration would run otherwise; only the one that comes out counts.
+        # The condition enters as true, because no iteration would run otherwise. Only its result counts.
         counters = [node.builder.const(value, f"{node.name}.const") for value in (np.int64(step), np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
         results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
         if results is None:
             return [POISON] * (len(body.output) - 1)
-        # How often a loop runs must follow from the model alone: a program is a fixed list of instructions.
+        # The number of iterations must be known, because a program is a fixed list of instructions.
         reason = "the condition must be known for every iteration"
         going = bool(node.decided(results[0], f"condition after iteration {step}", reason).all())
-        counted = results[0] is counters[1]  # handed on as it is: the loop ends by its count, and not before
+        counted = results[0] is counters[1]  # the condition is unchanged, so the trip count ends the loop
         states = results[1 : held + 1]
         rows.append(results[held + 1 :])
         step += 1
@@ -135,7 +135,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
 
 
 def sequence_map(run: Body, node: Node, scope: Scope) -> NoReturn:
-    """Sequences are no tensors."""
+    """Refuse SequenceMap, because sequences are not tensors."""
     node.refuse("sequences are not supported")
 
 

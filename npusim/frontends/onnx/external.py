@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 _EXTERNAL_KEY = b"location"
-"""Every external tensor has a key of this name; a model without these bytes has none, and need not be parsed."""
+"""Every external tensor has a key with this name. A model without these bytes has none and need not be parsed."""
 _PIECE = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 
 def digest_file(path: Path, limit: int | None = None, *, values: bool = True) -> str:
     """SHA-256 over the model file and at most ``limit`` bytes of its external data.
 
-    Without ``values``, large weights are identified by file and modification time, and not read.
-    Raises UsageError if the model cannot be read, CompileError if it names more.
+    Without ``values``, large weights are identified by file and modification time and not read. Raises UsageError if
+    the model cannot be read, CompileError if it refers to more bytes.
     """
     try:
         with MODEL.open(path) as file:
@@ -38,9 +38,9 @@ def digest_file(path: Path, limit: int | None = None, *, values: bool = True) ->
             stamp = Stamp.of(file.fileno())
     except (OSError, ValueError) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    # Without its weights a model is small: parsing it with them would copy every byte to find a few names.
+    # Parse without weights, because parsing with them would copy every byte to find a few names.
     rest, blobs = lift_initializers(data)
-    # The bytes and not the parsed model: equal bytes mean the same, and hashing them is as fast as reading.
+    # The bytes, not the parsed model: equal bytes have equal meaning, and hashing is as fast as reading.
     if values or not blobs or size < MAPPED_BYTES:
         digest = hashlib.sha256(data)
     else:
@@ -55,7 +55,7 @@ def digest_file(path: Path, limit: int | None = None, *, values: bool = True) ->
                     else:
                         digest.update(f"{start}-{end} of {Stamp.of(file.fileno())}".encode())
         except OSError:
-            continue  # gone since it was looked at, which loading will say
+            continue  # removed meanwhile; loading reports it
     return digest.hexdigest()
 
 
@@ -65,16 +65,16 @@ def _digest_run(digest: hashlib._Hash, file: io.FileIO, start: int, end: int) ->
     while start < end:
         piece = file.read(min(end - start, _PIECE))
         if not piece:
-            return  # cut since it was looked at, which loading will say
+            return  # truncated meanwhile; loading reports it
         digest.update(piece)
         start += len(piece)
 
 
 def _external_runs(rest: bytes, files: Files, joined: bool) -> dict[Path, list[tuple[int, int]]]:
-    """Runs of bytes (first, end) that the model's tensors name in other files, in order, and, if ``joined``, apart.
+    """Ranges of bytes (first, end) in other files that tensors of the model refer to, merged if ``joined``.
 
-    ``rest``: the model without its weights. None when the bytes are no model, and none of a tensor whose file is
-    refused: loading says so, if it is needed.
+    ``rest``: the model without its weights. Empty if the bytes are not a model. Tensors with a refused file are
+    skipped; loading reports both.
     """
     if _EXTERNAL_KEY not in rest:
         return {}
@@ -100,12 +100,12 @@ def _external_runs(rest: bytes, files: Files, joined: bool) -> dict[Path, list[t
             continue
         file.close()
         runs.setdefault(path, []).append((offset, offset + nbytes))
-    # Joined, many small runs are a large one, and the small ones are to be read all the same.
+    # Without merging, each tensor is read separately, so overlapping ranges count repeatedly.
     return {path: _joined(found) if joined else sorted(set(found)) for path, found in runs.items()}
 
 
 def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same bytes, each once: thousands of tensors may name the same ones."""
+    """Merge ranges, because thousands of tensors may refer to the same bytes."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(runs):
         if joined and start <= joined[-1][1]:
@@ -116,7 +116,7 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _tensors(message: Message, kind: type[TensorProto]) -> Iterator[TensorProto]:
-    """Every tensor in a message, however deep: initializers, attributes, those of subgraphs and functions."""
+    """All tensors in a message at any depth: initializers, attributes, subgraphs and functions."""
     if isinstance(message, kind):
         yield message
         return

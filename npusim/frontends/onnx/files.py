@@ -1,4 +1,4 @@
-"""Files of external data beside a model. Requests are checked before a byte is read."""
+"""Files of external data next to a model. Requests are checked before a byte is read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MODEL = FileKind("ONNX model")
 
 
 class Files:
-    """Files of tensors with external data, together at most ``limit`` bytes, if given.
+    """Files of tensors with external data, of at most ``limit`` bytes in total, if given.
 
-    ``may_miss``: a missing file is an error only when its contents are read.
+    ``may_miss``: a missing file is an error only if its contents are read.
     """
 
     def __init__(self, directory: Path, limit: int | None = None, *, may_miss: bool = False) -> None:
@@ -32,14 +32,14 @@ class Files:
         self._may_miss = may_miss
         self._taken = 0
         self.mapped: dict[int, WeightFile | MissingWeights] = {}
-        """The buffers that arrays of the model are views of."""
+        """The buffers of which arrays of the model are views."""
 
     def again(self) -> Files:
-        """The same, of which nothing has been taken yet."""
+        """A copy with the whole limit left."""
         return Files(self._directory, self._limit, may_miss=self._may_miss)
 
     def read(self, proto: TensorProto, nbytes: int, where: str) -> Array:
-        """The bytes of a tensor, many of them as a view of their file. Raises ModelError, CompileError as :meth:`open`
+        """The bytes of a tensor, large ones as a view of their file. Raises ModelError and CompileError as :meth:`open`
         does."""
         try:
             file, path, offset = self.open(proto, nbytes, where)
@@ -62,14 +62,15 @@ class Files:
         return data
 
     def check(self) -> None:
-        """Raise FileCutError for a file that has changed, ModelError for missing data that was read."""
+        """Raise FileCutError for a changed file, ModelError for missing data that was read."""
         for source in self.mapped.values():
             source.check()
 
     def open(self, proto: TensorProto, nbytes: int, where: str) -> tuple[io.FileIO, Path, int]:
         """(file, path, offset) of a tensor of this size.
 
-        Raises ModelError for a file outside of the model's folder, missing or too short; CompileError beyond the limit.
+        Raises ModelError for a file outside the folder of the model, missing or too short; CompileError beyond the
+        limit.
         """
         entries = {entry.key: entry.value for entry in proto.external_data}
         location = entries.get("location", "")
@@ -81,7 +82,7 @@ class Files:
             raise ModelError(f"{where}: offset and length of external data must be integers") from None
         if length != nbytes:
             raise ModelError(f"{where}: needs {nbytes} bytes, its entry for {location!r} says {length}")
-        # A sparse file is as long as anybody wants, and no length that fits it says that reading it makes sense.
+        # A sparse file may have any length at no cost, so its length does not bound the data.
         self._taken += nbytes
         if self._limit is not None and self._taken > self._limit:
             raise CompileError(
@@ -99,11 +100,11 @@ class Files:
         return file, path, offset
 
     def _inside(self, location: str, where: str) -> Path:
-        # Links are followed first: a model from anywhere must not read files outside of its directory.
+        # Links are followed first, because an untrusted model must not read files outside its directory.
         try:
             path = (self._directory / location).resolve()
             inside = path.is_relative_to(self._directory.resolve())
-        except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a NUL in the name
+        except (OSError, RuntimeError, ValueError) as error:  # cyclic links, a NUL in the name
             raise ModelError(f"{where}: external data {location!r}: {error}") from None
         if not inside:
             raise ModelError(f"{where}: external data {location!r} is outside the model's directory {self._directory}")

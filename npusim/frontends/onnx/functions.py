@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines by other operators: their bodies, from the schemas of the installed package."""
+"""Operators that ONNX defines by other operators: their bodies, from the schemas of the installed onnx package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npusim.graph import Tensor
 def schema_function(
     node: NodeProto, version: int, inputs: Sequence[Tensor | None], attributes: Mapping[str, AttributeProto]
 ) -> tuple[FunctionProto, dict[str, AttributeProto]] | None:
-    """(body, default attributes) of an operator that its schema defines as a function; None if it does not."""
+    """(body, default attributes) of an operator that its schema defines as a function. None if it does not."""
     schema = schema_of(domain_of(node), node.op_type, version)
     if schema is None:
         return None
@@ -27,14 +27,14 @@ def schema_function(
     }
     body = FunctionProto()
     if schema.has_context_dependent_function:
-        # A body is written in the operators of some version: the newest that is not newer than what the model declares.
+        # A body is written for a certain operator set: use the newest that is not newer than the model's.
         usable = [v for v in schema.context_dependent_function_opset_versions if v <= version]
         if not usable:
             return None
         call = NodeProto()
         call.CopyFrom(node)
-        # The schema's builder reads the attributes of the node, where references to those of a
-        # function are not resolved yet.
+        # The function of the schema reads attributes of the node, in which references to attributes of functions are
+        # not resolved yet.
         del call.attribute[:]
         call.attribute.extend(attributes.values())
         make = onnx.helper.make_tensor_type_proto

@@ -1,4 +1,4 @@
-"""Walk an ONNX graph and build ours: scopes, functions, branches, names, and every reason why it cannot be done."""
+"""Imports an ONNX graph: scopes, functions, branches, names, and all reasons if it is not supported."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from npusim.ops.reference import check_input
 _log = logging.getLogger("npusim.frontends.onnx")
 
 PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
-"""Kinds that do a node's work where it becomes several operators."""
+"""Kinds that do the main work of a node that becomes several operators."""
 STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""Exceptions of numpy, protobuf and Python for invalid values."""
+"""Exceptions that numpy, protobuf and Python raise for invalid values."""
 
 
 class Importer:
@@ -61,7 +61,7 @@ class Importer:
         self.reasons: list[tuple[str, str, str]] = []
         self._foreign: dict[Op, tuple[str, str, str]] = {}
         self._wanted: set[str] = set()
-        self._wants = 0  # reasons that values of these inputs would settle
+        self._wants = 0  # number of reasons that values of these inputs would resolve
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of nodes that became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
@@ -71,7 +71,8 @@ class Importer:
         self._nodes = 0
 
     def run(self) -> Graph:
-        """The graph; raises ModelError, UnsupportedError with every reason, or CompileError if it takes too much."""
+        """Import the graph. Raises ModelError, UnsupportedError with every reason, or CompileError beyond the
+        limits."""
         self.budget.grant(operators=len(self.graph.node))
         try:
             scope = Scope(self._opsets())
@@ -95,7 +96,8 @@ class Importer:
             raise ModelError(f"the model cannot be understood: {error}") from error
 
     def _beyond_the_device(self, outputs: Sequence[Tensor]) -> list[tuple[str, str, str]]:
-        """Why operators that an output needs cannot be the device's; of a chain of them the first says it."""
+        """Reasons why operators that an output needs cannot run on the device. In a chain of such operators, only the
+        first."""
         ops = live(self.builder.ops_since(0), outputs) if self._foreign else ()
         made = {tensor for op in self._foreign for tensor in op.outputs if tensor.dtype not in DEVICE_DTYPES}
         found = [self._foreign[op] for op in ops if op in self._foreign and not made.intersection(op.inputs)]
@@ -126,7 +128,7 @@ class Importer:
         return {tensor.name: self._one_like(tensor, numbers.get(tensor.name)).tolist() for tensor in wanted}
 
     def _one_like(self, tensor: Tensor, number: float | None) -> Array:
-        """A value for an input: full of a number, if its type has it, or else of 1."""
+        """A value for an input, filled with a number if its type can hold it, otherwise with 1."""
         storage = np.dtype(np.float32) if tensor.dtype is DType.BFLOAT16 else tensor.dtype.storage
         with np.errstate(all="ignore"):
             value = np.full(tensor.shape, 1 if number is None or not math.isfinite(number) else number)
@@ -154,7 +156,7 @@ class Importer:
         for value in self._inputs:
             if value.name in produced:
                 raise ModelError(f"graph input {value.name!r} is also the output of a node")
-        # The model's names are its own: tensors that importers make in between must not take one that comes later.
+        # Names of the model are reserved: tensors that importers add must not take a name that occurs later.
         self.builder.reserve(dict.fromkeys([*weights, *defined]))
 
     def _define_inputs(self, scope: Scope) -> None:
@@ -178,7 +180,7 @@ class Importer:
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
-            # A refused node counts as known, so that its readers are not reported for it.
+            # A refused node counts as known, so that its readers are not reported.
             scope.values.setdefault(value.name, POISON)
 
     def _array(self, name: str, shape: tuple[int, ...], dtype: DType) -> Array | None:
@@ -208,7 +210,7 @@ class Importer:
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
                 self._packed.add(tensor)
-        # Constants are views of the bytes that were read, or copies: the message itself is no longer needed.
+        # Constants are views of the bytes that were read, or copies, so the message is no longer needed.
         self.model.release()
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ class Importer:
             check_text(attribute.name for attribute in node.attribute)
             name = scope.prefix + (node.name or f"{node.op_type}_{self._nodes}")
             self._nodes += 1
-            # Counted when expanded: a few functions that call each other twice are exponentially many nodes.
+            # Counted on expansion, because a few functions that call each other twice become exponentially many nodes.
             self.budget.take_steps(OPERATOR_STEPS, name)
             outputs: Sequence[Value]
             try:
@@ -235,7 +237,7 @@ class Importer:
                 if not output or value is None:
                     continue
                 scope.define(output, value, name)
-                # A value that passes through functions has a name in each; the outermost is the one that a user knows.
+                # A value that passes through functions has a name in each. Users know the outermost name.
                 if isinstance(value, Tensor) and self._named.get(value, MAX_DEPTH) > scope.depth:
                     self.builder.rename(value, scope.prefix + output, reserved=scope.depth == 0)
                     self._named[value] = scope.depth
@@ -253,7 +255,7 @@ class Importer:
         if function is not None:
             return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
         if poisoned:
-            # Whether it can be computed depends on missing values; whether the operator exists does not.
+            # Missing values affect whether it can be computed, but not whether the operator exists.
             self._check_known(node, name, domain, scope)
             return [POISON] * len(node.output)
         attributes = self._attributes(node, scope)
@@ -264,7 +266,7 @@ class Importer:
         self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
-        # Last of all the schema's own definition, since an importer of ours makes fewer and better operators.
+        # The definition of the schema comes last, because an importer makes fewer and better operators.
         if handler is None and region is None:
             try:
                 body = schema_function(node, version, inputs, attributes)
@@ -281,17 +283,17 @@ class Importer:
         try:
             if handler is not None:
                 outputs = self._handle(handler, context)
-                # Not of a Constant: integers are written in models of sets in which it still had to be floats.
+                # Except for Constant: models of operator sets in which it had to be floats use integers.
                 if inputs:
                     self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
                 return outputs
-            assert region is not None  # or the schema has been asked
+            assert region is not None  # otherwise the schema was used
             self.decomposed.append((name, node.op_type))
             return region(self._body, context, scope)
         except InputError as error:
             raise ModelError(f"{name} ({node.op_type}): {error}") from error
         except STUMBLES as error:
-            # The model is not trusted: any exception of an importer is reported, with the cause chained.
+            # The model is not trusted: any exception of an importer is reported, with its cause.
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
 
     def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
@@ -306,21 +308,21 @@ class Importer:
                     reason = f"the device does not compute with {tensor.dtype.label}"
                     if not self.arrays:
                         raise UnsupportedError([(op.name, op.kind, reason)])
-                    # The host may do it, if it decides a shape and nothing else.
+                    # The host may compute it if only shapes depend on it.
                     self._foreign[op] = (node.name, node.op_type, reason)
         if added:
-            # The operator that does the node's work has the node's name; its helpers have longer ones.
+            # The main operator of a node gets the name of the node; helpers have longer names.
             self.builder.rename_op(next((op for op in added if op.kind in PRINCIPAL), added[-1]), node.name)
         return [result] if isinstance(result, Tensor) else list(result)
 
     def _check_types(
         self, what: str, formal: Sequence[Parameter], operands: Sequence[Value], bound: dict[str, DType], scope: Scope
     ) -> None:
-        """Raise ModelError for types that the operator's definition does not allow."""
+        """Raise ModelError for types that the definition of the operator does not allow."""
         for differs, problem in type_problems(formal, operands, bound, self._packed):
             if differs and (scope.is_definition or what.endswith("output")):
                 raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
-            # Definitions of ONNX itself are not the fault of the model, and some of them are inaccurate.
+            # Definitions by ONNX are not the model's fault, and some of them are inaccurate.
             if not scope.is_definition:
                 raise ModelError(f"{what} {problem}")
 
@@ -332,7 +334,7 @@ class Importer:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
-        """The node's attributes by name, references to a function's attributes replaced by their values."""
+        """The attributes of the node by name, with references to attributes of a function resolved."""
         resolved: dict[str, AttributeProto] = {}
         for attribute in node.attribute:
             if not attribute.ref_attr_name:
@@ -355,7 +357,7 @@ class Importer:
         scope: Scope,
         defaults: Mapping[str, AttributeProto] | None = None,
     ) -> Sequence[Value]:
-        """Import a function's body in place of the node that calls it."""
+        """Import the body of a function in place of the node that calls it."""
         key = f"{function.domain}.{function.name}"
         if scope.depth + 1 >= MAX_DEPTH or (defaults is None and key in scope.calls):
             raise ModelError(f"{name} ({node.op_type}): functions call each other without end")
@@ -379,17 +381,18 @@ class Importer:
         return [inner.result(output, name) if output in wanted else None for output in function.output]
 
     def _size(self, function: FunctionProto, depth: int) -> int:
-        """Nodes that a call of a function of the model becomes, needed or not; those in branches and loops apart."""
+        """Number of nodes that a call of a function of the model expands to. Nodes in branches and loops do not
+        count."""
         key = (domain_of(function), function.name, getattr(function, "overload", ""))
         if key not in self._sizes:
-            self._sizes[key] = 0  # for those that call themselves, which the import of the call refuses
+            self._sizes[key] = 0  # for recursive functions, which the import of the call refuses
             calls = [(domain_of(node), node.op_type, getattr(node, "overload", "")) for node in function.node]
             inner = [self.functions[call] for call in calls if call in self.functions] if depth < MAX_DEPTH else []
             self._sizes[key] = len(calls) + sum(self._size(each, depth + 1) for each in inner)
         return self._sizes[key]
 
     def _body(self, graph: GraphProto, label: str, values: Mapping[str, Value], scope: Scope) -> list[Value]:
-        """Import a graph inside a node, which sees the names around it, and return its outputs."""
+        """Import a graph inside a node and return its outputs. It can use names of the enclosing scopes."""
         self.budget.take_steps(OPERATOR_STEPS, label)
         inner = replace(scope, parent=scope, prefix=f"{label}/", depth=scope.depth + 1, values={})
         for name, value in values.items():
@@ -404,7 +407,7 @@ class Importer:
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def _outputs(self, scope: Scope) -> list[Tensor]:
-        """The graph's outputs, each a tensor of its own with its own name."""
+        """The outputs of the graph. Each becomes a separate tensor with its own name."""
         found = []
         for value in (*self.graph.value_info, *self.graph.output):
             tensor = scope.values.get(value.name)
@@ -434,7 +437,7 @@ class Importer:
             return tensor
         if tensor.data is not None:
             return Tensor(name, tensor.shape, tensor.dtype, tensor.data)
-        # Under two names of outputs, or as an input, it needs a second tensor: each output is a region of its own.
+        # If it is an input or has two output names, it needs a second tensor, because each output is a separate buffer.
         if tensor.name in names or self.builder.is_input(tensor):
             copy = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, name)
             if name not in self._input_names:
@@ -445,13 +448,13 @@ class Importer:
 
 
 def check_text(names: Iterable[object]) -> None:
-    """Raise ModelError for names that are not UTF-8, which protobuf hands out as bytes."""
+    """Raise ModelError for names that are not UTF-8, which protobuf returns as bytes."""
     for name in names:
         if isinstance(name, bytes):
             raise ModelError(f"the model is damaged: {name!r} is not a name in UTF-8")
 
 
 def unknown(node: NodeProto, domain: str, version: int) -> str:
-    """Why an operator is not imported."""
+    """The reason for an operator without importer."""
     where = f"domain {domain!r}" if domain else "the standard domain"
     return f"npusim has no operator {node.op_type} of version {version} of {where}"

@@ -1,4 +1,4 @@
-"""The interface of operator importers: one node with its inputs, attributes, and the graph builder."""
+"""The interface for operator importers: one node with its inputs and attributes, and the graph builder."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from npusim.ops.build import GraphBuilder
 from npusim.ops.emit import Emitter
 
 MAX_TABLE = 1 << 24
-"""The most elements that an importer computes itself."""
+"""Maximum number of elements of a tensor that an importer computes."""
 TABLE_BYTES = 16
-"""Bytes per element of such a table while it is computed."""
+"""Bytes per element of such a tensor during the computation."""
 MAX_LIST = 1 << 16
-"""The most elements of a constant that lists sizes, axes or lengths."""
+"""Maximum number of elements of a constant list of sizes, axes or lengths."""
 
 MOST_DECIDING = MOST_SHOWN
-"""An input of so many elements may decide shapes and branches by its value; with more it is data."""
+"""Limit of the elements of an input whose value may determine shapes and branches. Larger inputs are data."""
 
 
 class Node(Emitter):
-    """One ONNX node while it is imported."""
+    """One ONNX node during import."""
 
     def __init__(
         self,
@@ -52,18 +52,18 @@ class Node(Emitter):
         self.opset = opset
         self.inputs = list(inputs)
         self.wanted = list(wanted)
-        """For each output whether anything reads it."""
+        """Whether each output is used."""
         self.files = files
         self.packed = packed
         """Constants whose elements have less than 8 bits in the model."""
-        self._follows = False  # whether it has read a value that follows from inputs
+        self._follows = False  # whether it has read a value that depends on inputs
         self._attributes = attributes
         self._read: set[str] = set()
 
     # -- refusing -----------------------------------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> NoReturn:
-        """Say that npusim does not do this."""
+        """Raise UnsupportedError with this reason."""
         raise UnsupportedError([(self.name, self.op_type, reason)])
 
     def decided(self, tensor: Tensor, what: str, reason: str) -> Array:
@@ -83,7 +83,7 @@ class Node(Emitter):
         return array
 
     def _refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
-        """Say that a value had to be known, and from which inputs it follows."""
+        """Raise UnsupportedError, or NeedsValueError with the inputs that the value depends on."""
         inputs = self.builder.inputs_of(tensor)
         if inputs:
             reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
@@ -92,7 +92,7 @@ class Node(Emitter):
         self.refuse(reason)
 
     def damaged(self, reason: str) -> NoReturn:
-        """Say that the model is wrong."""
+        """Raise ModelError with this reason."""
         raise ModelError(f"{self.name} ({self.op_type}): {reason}")
 
     def check_all_read(self) -> None:
@@ -109,22 +109,22 @@ class Node(Emitter):
     # -- inputs -------------------------------------------------------------------------------------------------------
 
     def input(self, index: int) -> Tensor:
-        """A required input."""
+        """A required input. Raises ModelError if it is absent."""
         tensor = self.optional(index)
         if tensor is None:
             self.damaged(f"input {index} is required")
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """An optional input; None when it is absent."""
+        """An optional input; None if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def value(self, index: int) -> Array:
-        """A required input that must be known now, in storage form."""
+        """A required input with a known value, in storage form."""
         return self.decided(self.input(index), f"input {index}", f"input {index} must be a constant")
 
     def not_packed(self, index: int) -> None:
-        """Refuse the node if an input that decides its output's type has a type of less than 8 bits."""
+        """Refuse the node if an input that determines the output type has a type of less than 8 bits."""
         tensor = self.optional(index)
         if tensor is not None and tensor in self.packed:
             self.refuse("results of 4- and 2-bit types are not supported")
@@ -155,8 +155,8 @@ class Node(Emitter):
         return name in self._attributes
 
     def attribute(self, name: str, kind: int) -> Any:
-        """An attribute's value, or None; raises ModelError when it has another type."""
-        # A read attribute is handled by the importer; the others are refused, so that none is ignored silently.
+        """The value of an attribute, or None. Raises ModelError if it has another type."""
+        # Attributes that the importer does not read are refused, so that none is ignored silently.
         self._read.add(name)
         proto = self._attributes.get(name)
         if proto is None:
@@ -166,11 +166,11 @@ class Node(Emitter):
         return onnx.helper.get_attribute_value(proto)
 
     def ignore(self, *names: str) -> None:
-        """Attributes that do not matter to inference."""
+        """Mark attributes that have no effect on inference as read."""
         self._read.update(names)
 
     def int_attr(self, name: str, default: int | None = None) -> int:
-        """An integer attribute; required without a default."""
+        """An integer attribute. It is required if there is no default."""
         value = self.attribute(name, AttributeProto.INT)
         if value is None and default is None:
             self.damaged(f"attribute {name} is required")
@@ -179,7 +179,7 @@ class Node(Emitter):
     def float_attr(self, name: str, default: float) -> float:
         """A float attribute, exactly as stored (float32)."""
         value = self.attribute(name, AttributeProto.FLOAT)
-        # The default in single precision, too: 0.01 as an attribute and 0.01 left out must give the same bits.
+        # The default is also rounded to float32, so that an explicit 0.01 and the default 0.01 give the same bits.
         return float(np.float32(default) if value is None else value)
 
     def text_attr(self, name: str, default: str) -> str:
@@ -200,7 +200,7 @@ class Node(Emitter):
         return None if value is None else [float(item) for item in value]
 
     def texts_attr(self, name: str) -> list[str]:
-        """A list of strings; empty when it is absent."""
+        """A list of strings; empty if it is absent."""
         value = self.attribute(name, AttributeProto.STRINGS)
         return [item.decode("utf-8", "replace") for item in value or ()]
 
@@ -210,17 +210,17 @@ class Node(Emitter):
         return None if value is None else read_tensor(value, self.files, f"{self.name}.{name}")
 
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
-        """An axis attribute, made non-negative."""
+        """An axis attribute as a non-negative axis."""
         return self.normal_axis(self.int_attr(name, default), rank)
 
     def normal_axis(self, axis: int, rank: int) -> int:
-        """An axis of a tensor of this rank, made non-negative; raises ModelError if it is out of range."""
+        """An axis of a tensor of this rank, made non-negative. Raises ModelError if it is out of range."""
         if not -rank <= axis < rank:
             self.damaged(f"axis {axis} is outside a tensor of {rank} dimensions")
         return axis + rank if axis < 0 else axis
 
     def normal_axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Distinct axes made non-negative, in the order given."""
+        """Distinct axes made non-negative, in the given order. Raises ModelError for duplicates."""
         normal = [self.normal_axis(axis, rank) for axis in axes]
         if len(set(normal)) != len(normal):
             self.damaged(f"axes {list(axes)} name the same dimension twice")
@@ -244,12 +244,12 @@ class Node(Emitter):
         return tensor
 
     def iota(self, count: int) -> Tensor:
-        """The integers from 0 to count - 1."""
+        """The integers from 0 to ``count`` - 1."""
         self.limit(count)
         return self.const(np.arange(count, dtype=np.int64))
 
     def limit(self, elements: int) -> None:
-        """Refuse a table of too many elements before it is made."""
+        """Refuse a table that is too large before it is computed."""
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
         self.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")

@@ -1,4 +1,4 @@
-"""Plausible sizes for open dimensions: the first of the usual sizes that the model accepts."""
+"""Plausible sizes for open dimensions: the first of several usual sizes that the model accepts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from npusim.ops.base import Array
 
 _SQUARES = (224, 256, 320, 640, 64, 128, 112, 512, 32, 28)
 IMAGES = (*((side, side) for side in _SQUARES[:4]), (48, 320), (32, 320), *((side, side) for side in _SQUARES[4:]))
-"""Heights and widths: of classifiers, detectors, readers of lines of text, faces, digits."""
+"""Heights and widths of classifiers, detectors, text line readers, face and digit networks."""
 LENGTHS = (128, 512, 576, 256, 1024, 64, 32, 16, 16000, 2048, 1, 4096)
-"""Tokens, frames, samples."""
+"""Numbers of tokens, frames, samples."""
 DEPTH = 16
-"""Frames of a film, slices of a volume."""
+"""Frames of a video, slices of a volume."""
 NODES = 20_000
-"""When so many nodes have been imported, loops and functions unrolled, the rest of the sizes stays untried."""
+"""Limit of imported nodes, including unrolled loops and functions, after which no more sizes are tried."""
 GUESSES = ((1, 1), (-1, 1), (0, 0), (0, 1), (2, 2))
-"""Of an input that decides, the first element and the others, where the model compares it with nothing: (-1, 1) is a
-shape that any tensor can have."""
+"""Values for the first element and the others of a deciding input that the model does not compare with a constant. (-1,
+1) is a valid shape for any tensor."""
 MOST_CHANNELS = 4
-"""A fixed last dimension of an image up to this size is its channels."""
+"""A fixed last dimension of an image up to this size is interpreted as channels."""
 
 _NAMED = {
     "batch": r"batch|^n$|^bs$",
@@ -51,8 +51,8 @@ _CHANNELS_LAST = ("batch", "height", "width", "channels")
 def with_examples(
     error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> NpusimError:
-    """The error, completed with sizes for every open dimension. If no tried sizes fit, it has the problem of one of
-    them; a model that is unsupported with all of them is refused for that."""
+    """The error, completed with sizes for every open dimension. If no tried sizes fit, it states the problem with one
+    of them. If the model is unsupported with all of them, that error is returned instead."""
     values, symbols = free_inputs(model.proto.graph), dict[str, int]()
     for value in values:
         pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
@@ -83,7 +83,7 @@ def _shapes(
     for value in values:
         dims = declared_dims(value)
         if dims is None:
-            dims = [None] * len(_CHANNELS_LAST)  # an image, for want of anything better
+            dims = [None] * len(_CHANNELS_LAST)  # assume an image
         shape = []
         for axis, dim in enumerate(dims):
             size = dim if isinstance(dim, int) else symbols.get(dim or "", sizes[_role(dims, axis)])
@@ -96,7 +96,7 @@ def _shapes(
 
 
 def _role(dims: Sequence[Dim], axis: int) -> str:
-    """The role of an open dimension, by its name or position."""
+    """The role of an open dimension, from its name or position."""
     name = str(dims[axis] or "").lower()
     for role, pattern in _NAMED.items():
         if re.search(pattern, name):
@@ -113,13 +113,13 @@ def _role(dims: Sequence[Dim], axis: int) -> str:
 def with_values(
     error: NeedsValueError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> NeedsValueError:
-    """The error with values that the model takes for the inputs that decide, None for each if none is found."""
+    """The error with values that the model accepts for its deciding inputs. All are None if none is found."""
     values, problem, _ = _tried(model, given, bind)
     return NeedsValueError(error.reasons, values if problem is None else dict.fromkeys(error.values))
 
 
 class _Trial(Importer):
-    """Imports a model to see whether it can be. ``guess``: see :data:`GUESSES`."""
+    """Trial import of a model. ``guess``: see :data:`GUESSES`."""
 
     guess: tuple[int, int] = (1, 1)
 
@@ -129,7 +129,7 @@ class _Trial(Importer):
         return self._nodes
 
     def _contradicted(self, problems: Sequence[str]) -> None:
-        """Suppressed: it is reported by the final import."""
+        """Suppressed, because the final import reports it."""
 
     def _one_like(self, tensor: Tensor, number: float | None) -> Array:
         value = super()._one_like(tensor, self.guess[1] if number is None else number)
@@ -142,8 +142,8 @@ class _Trial(Importer):
 def _tried(
     model: Model, shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
 ) -> tuple[dict[str, Any], NpusimError | None, int]:
-    """Values of inputs that the model needs with these shapes; why it does not take the shapes, if so; the nodes that
-    were imported for it."""
+    """(values of inputs that the model needs with these shapes, the error if it does not accept the shapes, number of
+    imported nodes)."""
     nodes = 0
     found: list[tuple[dict[str, Any], NpusimError | None]] = []
     for guess in GUESSES:

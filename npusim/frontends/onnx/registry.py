@@ -1,4 +1,4 @@
-"""Which function imports which ONNX operator, from which operator set version on."""
+"""The importers of ONNX operators, by operator and first version of its operator set."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from npusim.frontends.onnx.node import Node
 
 Handler = Callable[["Node"], "Tensor | Sequence[Tensor | None]"]
-"""Adds the operators of one node and returns its outputs (None for one that is not used)."""
+"""Adds the operators of one node and returns its outputs (None for an unused one)."""
 
 MICROSOFT = "com.microsoft"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorEntry:
-    """One importer; ``limits``: sentences of the manual about unsupported cases."""
+    """One importer. ``limits``: sentences for the manual about unsupported cases."""
 
     op_type: str
     domain: str
@@ -34,7 +34,7 @@ _ENTRIES: dict[tuple[str, str], list[OperatorEntry]] = {}
 def handles(
     *op_types: str, since: int = 1, domain: str = "", limits: Sequence[str] = ()
 ) -> Callable[[Handler], Handler]:
-    """Register a function as the importer of these operators from version ``since`` of their domain on."""
+    """Register a function as the importer of these operators, from version ``since`` of their domain on."""
 
     def decorate(handler: Handler) -> Handler:
         for op_type in op_types:
@@ -49,11 +49,11 @@ def handles(
 
 
 def lookup(domain: str, op_type: str, version: int) -> Handler | None:
-    """The importer of an operator in a version of its domain, or None."""
+    """The importer of an operator for a version of its domain, or None."""
     known = [entry.handler for entry in _ENTRIES.get((domain, op_type), ()) if entry.since <= version]
     return known[-1] if known else None
 
 
 def entries() -> list[OperatorEntry]:
-    """Every entry, by domain, name and version."""
+    """All entries, by domain, name and version."""
     return [entry for key in sorted(_ENTRIES) for entry in _ENTRIES[key]]

@@ -19,7 +19,7 @@ _CODES = {f"tensor({name.lower()})": code for name, code in TensorProto.DataType
 
 
 def schema_of(domain: str, op_type: str, version: int) -> Any:
-    """The definition of an operator in a version of its domain; None if there is none."""
+    """The definition of an operator for a version of its domain; None if there is none."""
     if not 0 < version < 1 << 31:
         return None
     try:
@@ -30,19 +30,19 @@ def schema_of(domain: str, op_type: str, version: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """``variable``: the name of a type that all operands with this name share; None if they need not."""
+    """A formal operand. ``variable``: the name of a type shared by all operands with this name; None if not shared."""
 
     variable: str | None
     whole: frozenset[DType]
-    """Types that are allowed."""
+    """Allowed types."""
     packed: frozenset[DType]
-    """Those to which constants of an allowed type of less than 8 bits are unpacked."""
+    """Types of unpacked constants whose element type has less than 8 bits and is allowed."""
     variadic: bool
 
 
 @functools.lru_cache(maxsize=4096)
 def parameters(domain: str, op_type: str, version: int) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]] | None:
-    """(inputs, outputs) of an operator in a version of its domain; None if it has no definition."""
+    """(inputs, outputs) of an operator for a version of its domain; None if it has no definition."""
     schema = schema_of(domain, op_type, version)
     if schema is None:
         return None
@@ -65,10 +65,10 @@ def _parameter(formal: Any, allowed: dict[str, Sequence[str]]) -> Parameter:
 def type_problems(
     formal: Sequence[Parameter], operands: Sequence[object], bound: dict[str, DType], packed: Collection[Tensor]
 ) -> Iterator[tuple[bool, str]]:
-    """(whether it differs from another operand, problem) for operands of types that are not allowed.
+    """(whether it differs from another operand, problem) for each operand whose type is not allowed.
 
-    ``bound``: the types that earlier operands have determined; ``packed``: constants whose elements have less than 8
-    bits in the model. Operands that are no tensors are skipped.
+    ``bound``: types determined by earlier operands. ``packed``: constants whose elements have less than 8 bits in the
+    model. Operands that are not tensors are skipped.
     """
     for index, tensor in enumerate(operands):
         if not isinstance(tensor, Tensor) or not formal or (index >= len(formal) and not formal[-1].variadic):

@@ -1,4 +1,4 @@
-"""Scopes of names during the import, and the set of needed nodes."""
+"""Scopes of names during import, and the set of needed nodes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from npusim.graph import Tensor
 
 
 class Poison:
-    """Represents the output of an unsupported node, so that its readers are not reported too."""
+    """The output of an unsupported node, so that its readers are not reported as well."""
 
 
 POISON = Poison()
 Value = Tensor | Poison | None
-"""None is an optional parameter of a function that its caller leaves out."""
+"""None is an optional parameter of a function that the caller omits."""
 
 
 @dataclass
 class Scope:
-    """The names that nodes of one graph or function body can see."""
+    """The names that are visible to the nodes of one graph or function body."""
 
     opsets: Mapping[str, int]
     parent: Scope | None = None
@@ -33,10 +33,10 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
     is_definition: bool = False
-    """Whether this is in the definition of an operator by others."""
+    """Whether this is the body of an operator that ONNX defines by other operators."""
 
     def find(self, name: str) -> Value:
-        """The value of a name here or further out; raises KeyError."""
+        """The value of a name in this scope or an enclosing one. Raises KeyError."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.values:
@@ -45,7 +45,7 @@ class Scope:
         raise KeyError(name)
 
     def result(self, name: str, where: str) -> Value:
-        """The value of an output of this body; raises ModelError when nothing produces it."""
+        """The value of an output of this body. Raises ModelError if nothing produces it."""
         try:
             return self.find(name)
         except KeyError:
@@ -59,27 +59,27 @@ class Scope:
 
 
 def domain_of(proto: NodeProto | FunctionProto) -> str:
-    """The operator set domain, with the standard one spelt as the empty string."""
+    """The domain of an operator set; the standard domain is the empty string."""
     return "" if proto.domain == "ai.onnx" else proto.domain
 
 
 def opset_imports(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Version by domain."""
+    """Operator set versions by domain."""
     return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
 
 
 def nested_graphs(node: NodeProto) -> list[GraphProto]:
-    """The graphs in a node's attributes."""
+    """The graphs in the attributes of a node."""
     return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH] + [
         graph for a in node.attribute if a.type == AttributeProto.GRAPHS for graph in a.graphs
     ]
 
 
 def names_read(node: NodeProto) -> set[str]:
-    """Every name that a node or a graph inside it reads."""
+    """All names that a node, or a graph inside it, reads."""
     names = {name for name in node.input if name}
     for graph in nested_graphs(node):
-        # A graph inside may name a value from outside as its output without reading it in any node.
+        # A graph inside may use a value from outside as its output without reading it in a node.
         names.update(output.name for output in graph.output)
         for inner in graph.node:
             names |= names_read(inner)
@@ -87,10 +87,10 @@ def names_read(node: NodeProto) -> set[str]:
 
 
 def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
-    """The nodes that the outputs depend on, in their order, and the names that are read."""
+    """The nodes that the outputs depend on, in order, and the names that are read."""
     needed = {name for name in outputs if name}
     kept: list[NodeProto] = []
-    # Backwards in one pass, because in ONNX each node follows the producers of its inputs.
+    # One backward pass, because in ONNX each node follows the producers of its inputs.
     for node in reversed(nodes):
         if any(name in needed for name in node.output if name):
             kept.append(node)

@@ -1,4 +1,4 @@
-"""Declared types and shapes: those of the graph inputs, and checks of computed shapes against declarations."""
+"""Declared types and shapes of graph inputs, and checks of computed shapes against declarations."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from npusim.graph import Tensor
 from npusim.ops.base import Array, narrow
 
 ANONYMOUS = ("", "?")
-"""Names of dimensions that are none: exporters write them for every size that they do not know."""
+"""Names that exporters write for any unknown dimension, so equal names do not mean equal sizes."""
 
 Dim = int | str | None
-"""A size, the name of a symbol, or nothing known."""
+"""A size, the name of a symbol, or None if unknown."""
 Symbols = dict[str, tuple[int, str]]
-"""The size of a symbol, and the input that determines it."""
+"""Sizes of symbols, each with the input that determines it."""
 
 
 class DeclaredTypeError(ModelError):
-    """A value is declared with another element type than it is computed with."""
+    """The declared element type of a value differs from the computed one."""
 
 
 class DeclaredShapeError(ModelError):
-    """A value is declared with another shape than it is computed with."""
+    """The declared shape of a value differs from the computed one."""
 
 
 def declared_dims(value: ValueInfoProto) -> list[Dim] | None:
-    """The declared dimensions; None when not even their number is known."""
+    """The declared dimensions; None if the rank is unknown."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -47,7 +47,7 @@ def declared_dims(value: ValueInfoProto) -> list[Dim] | None:
 
 
 def free_inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """The inputs that no initializer fills."""
+    """The inputs without an initializer."""
     weights = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in weights]
 
@@ -55,10 +55,10 @@ def free_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 def declared_inputs(
     values: Sequence[ValueInfoProto], given: Mapping[str, Sequence[int]], reasons: list[tuple[str, str, str]]
 ) -> list[tuple[str, tuple[int, ...], DType]]:
-    """(name, shape, DType) of every input that is a tensor; others go to ``reasons``.
+    """(name, shape, DType) of every input that is a tensor. Others are added to ``reasons``.
 
-    ``given`` has the open dimensions; a symbol is fixed for all inputs at once. Raises
-    OpenInputsError naming every input whose shape stays open, UsageError for a shape that contradicts the model.
+    ``given``: the open dimensions. A symbol is fixed for all inputs at once. Raises OpenInputsError that names every
+    input with an open shape, UsageError for a shape that contradicts the model.
     """
     check_names(values, given, "a shape")
     symbols: Symbols = {}
@@ -100,9 +100,9 @@ def open_shapes(
         try:
             dtype, dims = _dtype(value), declared_dims(value)
         except UnsupportedError:
-            continue  # which is said with all other reasons
+            continue  # reported together with all other reasons
         if name in given:
-            continue  # and is compared with what the program has
+            continue  # compared with the program later
         wanted = f"{dtype.label}{_shown(dims)}"
         if name in arrays:
             array = np.asarray(arrays[name])
@@ -122,13 +122,13 @@ def open_shapes(
 
 
 def bound_array(value: ValueInfoProto, given: Any, shape: Sequence[int] | None = None) -> Array:
-    """The value of a bound input, in storage form. ``shape``: given beside the model. Raises UsageError for a value
-    that the input cannot have."""
+    """The value of a bound input, in storage form. ``shape``: given in addition to the model. Raises UsageError for a
+    value that the input cannot have."""
     dtype, dims, array = _dtype(value), declared_dims(value), to_storage(np.asarray(given))
     if shape is not None and array.ndim <= 1 and array.size == math.prod(shape):
         array = array.reshape(shape)
     sizes = [dim if isinstance(dim, int) else 1 for dim in dims or ()]
-    # A number is meant for an input of one element, too, and a list for one row.
+    # A number is accepted for an input of one element, and a list for one row.
     if dims is not None and len(sizes) != array.ndim and math.prod(sizes) == array.size:
         array = array.reshape(sizes)
     _bind(value, array.shape, {}, UsageError(_given(value, array.shape)))
@@ -186,7 +186,7 @@ def _bind(value: ValueInfoProto, shape: Sequence[int], symbols: Symbols, wrong: 
 
 
 def contradiction(value: ValueInfoProto, tensor: Tensor) -> str | None:
-    """The declared shape of a value, if it differs. Raises DeclaredTypeError for another type."""
+    """The declared shape of a value if it differs. Raises DeclaredTypeError for another type."""
     declared = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type":
         return None

@@ -1,4 +1,4 @@
-"""From a path, bytes or a ModelProto to a checked ModelProto with its large tensors lifted out of it."""
+"""Reads a path, bytes or a ModelProto as a checked ModelProto without its large tensors."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Model:
     """Views of the bytes that were read, or of the mapped file."""
 
     def release(self) -> None:
-        """Let go of the weights in the message, which have been taken out by now."""
+        """Release the weights of the message, which have been extracted."""
         self.blobs.clear()
 
 
 def read(source: Source, limit: int | None = None, *, timing_only: bool = False) -> Model:
-    """Parse the source; raises UsageError for a file that cannot be read, ModelError for one that is no model.
+    """Parse the source. Raises UsageError for a file that cannot be read, ModelError for one that is not a model.
 
-    ``limit``: maximum bytes of external data. ``timing_only``: a large model is mapped, and files beside it may
-    be missing.
+    ``limit``: maximum bytes of external data. ``timing_only``: a large model is mapped, and files next to it may be
+    missing.
     """
     if isinstance(source, onnx.ModelProto):
         return _checked(Model(source), "the model")

@@ -1,4 +1,5 @@
-"""TensorProto to arrays: typed fields, raw bytes and external files, every size checked before memory is taken."""
+"""Conversion of TensorProto to arrays: typed fields, raw bytes and external files. Sizes are checked before memory is
+allocated."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from npusim.units import ceil_div
 _SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have the same names in ONNX
 ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
 _PACKED = {"INT4": (DType.INT8, 4), "UINT4": (DType.UINT8, 4), "INT2": (DType.INT8, 2), "UINT2": (DType.UINT8, 2)}
-# Those of 2 bits came with onnx 1.20: an older package has no such tensors.
+# 2-bit types were added in onnx 1.20. Older packages have no such tensors.
 PACKED = {code: _PACKED[name] for name, code in TensorProto.DataType.items() if name in _PACKED}
-"""Types with several elements to a byte, and the type that constants of them are unpacked to."""
+"""Types with several elements per byte, with the type to which constants are unpacked and the bits of an element."""
 TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 
 _FIELDS = {
@@ -37,21 +38,21 @@ def type_name(code: int) -> str:
 
 
 def element_type(code: int, where: str, op_type: str) -> DType:
-    """The DType of an ONNX element type code; raises UnsupportedError for one that npusim has not."""
+    """The DType of an ONNX element type code. Raises UnsupportedError if npusim does not support it."""
     if code not in ELEMENT_TYPES:
         raise UnsupportedError([(where, op_type, f"element type {type_name(code)} is not supported")])
     return ELEMENT_TYPES[code]
 
 
 def layout_of(proto: TensorProto, where: str) -> tuple[tuple[int, ...], DType, tuple[DType, int] | None, int]:
-    """(shape, DType, entry of PACKED if it has one, bytes of data) that a TensorProto says it has.
+    """(shape, DType, entry of PACKED if any, bytes of data) as declared by a TensorProto.
 
     Raises ModelError for negative dimensions, UnsupportedError for element types.
     """
     shape = tuple(proto.dims)
     if any(dim < 0 for dim in shape):
         raise ModelError(f"{where}: negative dimension in {list(shape)}")
-    # Python's integers: the product of four dimensions of 2**32 must be too large, and not 0.
+    # Python integers, because a product of four dimensions of 2**32 must not overflow to 0.
     count = math.prod(shape)
     packed = PACKED.get(proto.data_type)
     dtype = packed[0] if packed else element_type(proto.data_type, where, "tensor")
@@ -61,11 +62,11 @@ def layout_of(proto: TensorProto, where: str) -> tuple[tuple[int, ...], DType, t
 def read_tensor(
     proto: TensorProto, files: Files | None, where: str, blob: memoryview | None = None
 ) -> tuple[Array, DType]:
-    """(array in storage form, DType) of a TensorProto; ``files`` is where external data may lie,
-    ``blob`` its raw data if that has been lifted out of the message.
+    """(array in storage form, DType) of a TensorProto. ``files``: location of external data. ``blob``: its raw data if
+    it was removed from the message.
 
-    Raises ModelError for sizes that do not fit and for external files that are not there, CompileError for more of them
-    than the device holds, UnsupportedError for element types.
+    Raises ModelError for sizes that do not match and for missing external files, CompileError if these exceed the
+    limit, UnsupportedError for element types.
     """
     shape, dtype, packed, nbytes = layout_of(proto, where)
     count = math.prod(shape)
@@ -76,7 +77,7 @@ def read_tensor(
         data = files.read(proto, nbytes, where)
     elif blob is not None or proto.HasField("raw_data"):
         raw = proto.raw_data if blob is None else blob
-        # Before an array of this shape is made: dimensions are only numbers in a file.
+        # Checked before the array is allocated, because dimensions are only numbers in a file.
         if len(raw) != nbytes:
             raise ModelError(f"{where}: {list(shape)} of {dtype.label} needs {nbytes} bytes of data, has {len(raw)}")
         data = np.frombuffer(raw, np.uint8)
@@ -88,13 +89,13 @@ def read_tensor(
 
 
 def from_bytes(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Little-endian bytes as an array; a view where the machine is little-endian too."""
+    """Little-endian bytes as an array; a view on little-endian machines."""
     little = dtype.storage.newbyteorder("<")
     return data.view(little).reshape(shape).astype(dtype.storage, copy=False)
 
 
 def unpack(data: Array, bits: int, count: int, dtype: DType) -> Array:
-    """Elements of ``bits`` bits, low bits first, widened to bytes with their sign."""
+    """Elements of ``bits`` bits, low bits first, sign-extended to bytes."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     values = ((data[:, None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(-1)[:count]
     if dtype is DType.UINT8:
@@ -118,6 +119,6 @@ def _from_field(
     if packed:
         return unpack(wide.astype(np.uint8), packed[1], count, dtype).reshape(shape)
     if dtype in (DType.FLOAT16, DType.BFLOAT16):
-        # The field holds bit patterns of half floats, and not their values.
+        # The field holds bit patterns of half floats, not their values.
         return wide.astype(np.uint16).view(dtype.storage).reshape(shape)
     return wide.astype(dtype.storage).reshape(shape)

@@ -1,4 +1,4 @@
-"""Which operator sets are read, and how models of the oldest ones become models of a newer one."""
+"""Supported operator sets, and conversion of older models to a newer set."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from npusim.frontends.onnx.source import Model
 
 FIRST_OPSET = 1
 OLDEST_OPSET = 7
-"""The oldest set that the importers know; models of older ones are converted to it."""
+"""The oldest operator set of the importers. Older models are converted to it."""
 CONVERTER = (1, 23)
-"""The onnx package from which on the converter refuses damaged models: older ones end the process with some of them."""
+"""The first onnx package whose converter rejects damaged models. Older ones crash the process for some of them."""
 _BROADCASTING = 6
-"""The last set in which broadcasting is an attribute."""
+"""The last operator set in which broadcasting is an attribute."""
 _STUMBLES = (shape_inference.InferenceError, LookupError, MemoryError, RuntimeError, ValueError)
-"""Exceptions of the onnx package for invalid models; those of C++ arrive as Python's own."""
+"""Exceptions of the onnx package for invalid models. C++ exceptions arrive as Python's own."""
 _ASSERTION = re.compile(r"^\S+: \w+: Assertion `.*?` failed: ", re.DOTALL)
 
 
@@ -34,10 +34,10 @@ def has_converter() -> bool:
 def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapping[str, Any]) -> Model:
     """The model, converted to operator set :data:`OLDEST_OPSET` if it is older.
 
-    All shapes must be known, because they determine the meaning of broadcasting as an attribute; ``input_shapes`` and
-    the arrays in ``bind`` have those that the model leaves open. Raises the errors of :func:`declared_inputs`,
-    ModelError for types that the model's operators do not allow, and UnsupportedError with the reason of the onnx
-    package's converter.
+    All shapes must be known, because they determine the meaning of broadcasting as an attribute. ``input_shapes`` and
+    the arrays in ``bind`` give those that the model leaves open. Raises the errors of :func:`declared_inputs`,
+    ModelError for types that the operators of the model do not allow, and UnsupportedError with the reason of the
+    converter of the onnx package.
     """
     version = opset_imports(model.proto.opset_import).get("", OLDEST_OPSET)
     if not FIRST_OPSET <= version < OLDEST_OPSET or not model.proto.graph.node:
@@ -48,7 +48,7 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
         raise UnsupportedError([(model.proto.graph.name, "model", reason)])
     proto = ModelProto()
     proto.CopyFrom(model.proto)
-    # Declared shapes of results are removed: the converter would report a wrong one as an operator set that it cannot
+    # Remove declared shapes of results: the converter would report a wrong one as an operator set that it cannot
     # convert.
     del proto.graph.value_info[:]
     for value in proto.graph.output:
@@ -68,7 +68,7 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
     except _STUMBLES as error:
         raise ModelError(f"operator set {version}: {error}") from error
     try:
-        # By way of set 6, since before it most operators have no inference of shapes.
+        # Via set 6, because most operators of older sets have no shape inference.
         converted = version_converter.convert_version(proto, _BROADCASTING) if version < _BROADCASTING else proto
         _align(converted)
         converted = version_converter.convert_version(converted, OLDEST_OPSET)
@@ -88,7 +88,7 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
 def _align(proto: ModelProto) -> None:
     """Add the trailing dimensions of 1 that operator set 7 requires of operands broadcast at an axis.
 
-    The converter does so for axis 0 only, and takes any other for that; a slope for each channel it leaves as it is.
+    The converter only does so for axis 0, treats other axes the same way, and does not change a slope per channel.
     """
     if all(_axis(node) is None for node in proto.graph.node):
         return
@@ -112,7 +112,7 @@ def _align(proto: ModelProto) -> None:
 
 
 def _align_node(node: NodeProto, axis: int, shapes: Mapping[str, Sequence[int]]) -> list[NodeProto]:
-    """Remove the axis of a node; returns the node to insert before it, if any."""
+    """Remove the axis of a node. Returns the node to insert before it, if any."""
     first, second = (shapes.get(name) for name in node.input)
     if first is None or second is None:
         raise UnsupportedError([(node.name, node.op_type, "the dimensions of its operands are not known")])
@@ -133,7 +133,7 @@ def _align_node(node: NodeProto, axis: int, shapes: Mapping[str, Sequence[int]])
 
 
 def _axis(node: NodeProto) -> int | None:
-    """Where the second operand of a node stands in the first; None if it is broadcast from the last dimension."""
+    """The axis of the second operand of a node in the first. None if it is broadcast from the last dimension."""
     if len(node.input) != 2 or not node.output:
         return None
     if node.op_type == "PRelu":

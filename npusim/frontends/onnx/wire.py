@@ -1,9 +1,8 @@
-"""Lift the raw data of a model's initializers out of its bytes before protobuf parses (and copies) them.
+"""Removes the raw data of initializers from the bytes of a model before protobuf parses (and copies) them.
 
-Weights are nearly all of a model file. A message parsed by protobuf holds a copy of them and gives out another; here
-they stay where they are in the file's bytes, and the message that protobuf sees is small. Only the framing is read: a
-ModelProto's field 7 is the graph, a GraphProto's field 5 an initializer, a TensorProto's fields 8 and 9 its name and
-raw data.
+Weights are most of a model file. A message parsed by protobuf contains a copy of them and returns another one. Here the
+weights stay in the bytes of the file, and protobuf parses a small message. Only the framing is read: field 7 of a
+ModelProto is the graph, field 5 of a GraphProto an initializer, fields 8 and 9 of a TensorProto its name and raw data.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 
 GRAPH, INITIALIZER, NAME, RAW = 7, 5, 8, 9
 SMALLEST = 4096
-"""Raw data of fewer bytes stays in the message."""
+"""Raw data with fewer bytes stays in the message."""
 _LENGTH_DELIMITED = 2
 
 
@@ -24,7 +23,7 @@ class MalformedError(Exception):
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        # Ten bytes hold 64 bits; a longer varint is invalid, and could extend to the end of the file.
+        # Ten bytes hold 64 bits. A longer varint is invalid and could extend to the end of the file.
         if at >= len(data) or shift > 63:
             raise MalformedError
         byte = data[at]
@@ -36,7 +35,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
-    """(field number, wire type, start of the field, start of its content, end) of every field of a message."""
+    """(field number, wire type, start of the field, start of its content, end) of each field of a message."""
     at = 0
     while at < len(data):
         start = at
@@ -71,7 +70,7 @@ def _message(number: int, content: bytes) -> bytes:
 
 
 def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None:
-    """The TensorProto without its raw data, which is added to blobs; None if it is unchanged."""
+    """The TensorProto without its raw data, which is added to ``blobs``; None if it is unchanged."""
     name, raw, rest, count = None, None, [], 0
     for number, wire, start, content, end in _fields(data):
         if number == RAW and wire == _LENGTH_DELIMITED:
@@ -80,7 +79,7 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
         if number == NAME and wire == _LENGTH_DELIMITED:
             name = bytes(data[content:end]).decode("utf-8", "replace")
         rest.append(data[start:end])
-    # In doubt it stays where it is: of a repeated field protobuf takes the last, and small data is quicker copied.
+    # Ambiguous data stays: of a repeated field protobuf uses the last. Small data is faster to copy.
     if raw is None or count != 1 or not name or name in blobs or len(raw) < SMALLEST:
         return None
     blobs[name] = raw
@@ -88,9 +87,9 @@ def _lift_tensor(data: memoryview, blobs: dict[str, memoryview]) -> bytes | None
 
 
 def lift_initializers(data: bytes | mmap.mmap | memoryview) -> tuple[bytes, dict[str, memoryview]]:
-    """(the model's bytes without large raw data, that data by initializer name, as views into ``data``).
+    """(the bytes of the model without large raw data, that data by initializer name as views of ``data``).
 
-    Bytes that are not protobuf are returned unchanged: protobuf reports the problem.
+    Bytes that are not protobuf are returned unchanged, and protobuf reports the problem.
     """
     blobs: dict[str, memoryview] = {}
     try:

@@ -1,4 +1,4 @@
-"""Pages for any browser, each one file that needs no network: a run, a study's front, two runs side by side."""
+"""Self-contained HTML pages: a run, a study, the comparison of two runs."""
 
 from npusim.report.html.compare import compare_page
 from npusim.report.html.front import front_page

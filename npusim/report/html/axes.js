@@ -38,7 +38,7 @@ function logTicks(low, high, count) {
   return ticks.length > 1 ? ticks : roundTicks(low, high, count);
 }
 
-// Axes go round a box [left, top, right, bottom].
+// Axes of a box [left, top, right, bottom].
 function bottomAxis(scale, [left, top, right, bottom], title, format) {
   const ticks = scale.ticks(Math.max(2, (right - left) / 110));
   return svg("g", { class: "axis" },

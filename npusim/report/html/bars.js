@@ -1,4 +1,4 @@
-// A bar for each layer, in the order in which they were done.
+// A bar per layer, in order of completion.
 
 function layerBars(host, title, of, unit) {
   const values = indices(COUNT).map(of);

@@ -1,9 +1,9 @@
-// What every page starts with: its data, elements, numbers for people, colours, and what is selected.
+// Common part of all pages: data, elements, number formats, colours, and the selection.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-// Elements. Texts become text nodes and attributes are set one by one: no name can become markup.
+// Elements. Texts become text nodes and attributes are set one by one, so no name can become markup.
 function put(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -17,7 +17,7 @@ const html = (tag, attributes, ...children) => put(document.createElement(tag), 
 const svg = (tag, attributes, ...children) => put(document.createElementNS(SVG, tag), attributes, children);
 const byId = (id) => document.getElementById(id);
 
-// Numbers as the reports in text have them; npusim/report/format.py says why.
+// Number formats of the text reports, see npusim/report/format.py.
 const TIMES = [[1e12, "s"], [1e9, "ms"], [1e6, "us"], [1e3, "ns"], [1, "ps"]];
 const DECIMAL = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 const BASE = { fJ: [1e-15, "J"], uW: [1e-6, "W"], um2: [1e-6, "mm2"] };
@@ -45,11 +45,11 @@ function show(value, unit) {
 const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1).replace(/^-(0\.0)$/, "$1")} %` : "-");
 const grouped = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u00a0");
 const indices = (count) => Array.from({ length: count }, (_, index) => index);
-// A column in which each text stands once.
+// A column that contains each text once.
 const decoded = ({ texts, rows }, index) => texts[rows === 0 ? 0 : rows[index]];
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
-// What is selected, on every picture at once.
+// The selection, shared by all charts.
 const selection = {
   index: -1,
   watchers: [],
@@ -63,7 +63,7 @@ const selection = {
   },
 };
 
-// A line beside the pointer; focus and the panel of the selection say the same to who has no pointer.
+// A tooltip at the pointer. Without a pointer, focus and the panel of the selection give the same information.
 const tip = {
   box: byId("tip"),
   show(event, lines) {
@@ -78,9 +78,9 @@ const tip = {
   },
 };
 
-// Pictures are drawn for the width that they have; the view box lets print and zoom scale them.
+// Charts are drawn for their width. The view box lets print and zoom scale them.
 const pictures = [];
-// ``least``: the width below which the picture is scrolled and not squeezed.
+// ``least``: minimum width; a narrower chart scrolls.
 function picture(host, height, label, draw, least = 320) {
   const root = svg("svg", { class: "picture", tabindex: 0, role: "group", "aria-label": label });
   const keys = html("p", { class: "keys" });
@@ -122,7 +122,7 @@ function choice(label, options, value, change) {
 }
 const button = (label, action, extra) => html("button", { type: "button", onclick: action, ...extra }, label);
 
-// Colours: as the system says, until somebody says otherwise.
+// Colours follow the system until the reader chooses.
 function theme() {
   const states = [["", "as the system"], ["light", "light"], ["dark", "dark"]];
   let state = 0;

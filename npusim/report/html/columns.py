@@ -13,14 +13,14 @@ from npusim.units import Dimension, parse
 
 
 class Levels(NamedTuple):
-    """A knob: its values as text from the least to the greatest, and for each row which of them, -1 if it has none."""
+    """A knob: its values as text in ascending order, and the index of the value of each row, -1 if it has none."""
 
     shown: list[str]
     rows: list[int]
 
 
 def figure(value: object) -> float | int | None:
-    """A number as stored in the page: integers exactly, others with nine digits; None if it is unknown."""
+    """A number as stored in the page: integers exactly, others with nine digits. None if unknown."""
     if value is None:
         return None
     number = float(value)  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def figure(value: object) -> float | int | None:
 
 
 def levels(values: Iterable[object]) -> Levels:
-    """Numbers by size, quantities by size, texts by the alphabet, in this order."""
+    """The values in order: numbers and quantities by size, texts alphabetically."""
     given = [(None if value is None else _shown(value), value) for value in values]
     distinct = {shown: value for shown, value in given if shown is not None}
     order = sorted(distinct, key=lambda shown: (*_rank(distinct[shown]), shown))
@@ -58,17 +58,17 @@ def _rank(value: object) -> tuple[int, float]:
 
 
 def coded(texts: Sequence[str]) -> dict[str, Any]:
-    """``texts``: each once; ``rows``: which one each row has, or one number where all have the same."""
+    """``texts``: each distinct text once. ``rows``: the index for each row, or one index if all are equal."""
     place: dict[str, int] = {}
     rows = [place.setdefault(each, len(place)) for each in texts]
     return {"texts": [label(each) for each in place], "rows": rows if len(place) > 1 else 0}
 
 
 def config_table(configs: Sequence[str | None]) -> dict[str, Any]:
-    """Descriptions line by line. ``lines``: each once; ``base``: those of the first; ``rows``: for each design None,
-    or {"n": its lines} or {"d": [position, line, ...]} where as many lines as the base has differ in a few.
+    """Descriptions by lines. ``lines``: each distinct line once. ``base``: the lines of the first description.
+    ``rows``: None, {"n": lines}, or {"d": [position, line, ...]} with differences from a base of equal length.
 
-    Ten thousand of two kilobytes that differ in a handful of keys would otherwise be twenty megabytes.
+    Ten thousand descriptions of two kilobytes that differ in a few keys would otherwise take twenty megabytes.
     """
     place: dict[str, int] = {}
     base: list[int] | None = None

@@ -12,12 +12,12 @@ SCRIPTS = ("base", "axes", "table", "compare")
 
 
 def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] = ()) -> str:
-    """One HTML file about two runs; the same comparison gives the same bytes.
+    """One HTML file about two runs. The same comparison gives the same bytes.
 
-    ``found``: as ``npusim compare --json`` writes it: ``labels`` of both runs, ``time_ps`` of both, ``delta_ps``,
-    ``units`` and ``causes`` ({name: ps}), and ``layers``, each with ``name``, ``kind``, ``in`` (both, first, second),
-    ``time_ps`` in each, ``delta_ps`` and ``parts`` ({unit, cause, delta_ps}). Times are picoseconds of the critical
-    path, so that units, causes and layers each add up to the difference. ``notes``: names and values for the summary.
+    ``found``: the JSON of ``npusim compare --json``: ``labels`` and ``time_ps`` of both runs, ``delta_ps``, ``units``
+    and ``causes`` ({name: ps}), and ``layers``, each with ``name``, ``kind``, ``in`` (both, first, second), ``time_ps``
+    in each run, ``delta_ps`` and ``parts`` ({unit, cause, delta_ps}). Times are picoseconds of the critical path, so
+    units, causes and layers each add up to the difference. ``notes``: names and values for the summary.
     """
     first, second = map(str, found["labels"])
     layers = found["layers"]

@@ -37,7 +37,7 @@ function description(index) {
   });
   return [html("details", {}, html("summary", {}, "description (TOML)"), html("div", { class: "controls" }, copy, done), shown)];
 }
-// Browsers that deny a file the clipboard still copy what is selected.
+// Browsers that deny a local file the clipboard still copy the selection.
 async function copied(text, shown) {
   try {
     await navigator.clipboard.writeText(text);

@@ -11,7 +11,8 @@ from npusim.report.html.columns import Levels
 from npusim.report.html.page import label
 
 MOST_LEVELS = 12
-"""A knob with more values is shown in groups of neighbouring ones: a mean over one or two designs says nothing."""
+"""A knob with more values is shown in groups of neighbouring values, because a mean over one or two designs means
+little."""
 GROUPS = 8
 
 

@@ -18,7 +18,7 @@ def energies(result: ReportedRun, found: Sequence[LayerReport]) -> dict[str, Any
     """
     energy = result.energy
     known: dict[tuple[str, str], deque[Breakdown]] = defaultdict(deque)
-    for each in energy.layers:  # in the order of the operator table, as those of one name are taken below
+    for each in energy.layers:  # operators of equal name are matched in this order below
         known[each.name, each.kind].append(each.energy)
     values: dict[int, int | None] = {}
     for layer in sorted(found, key=lambda layer: layer.op):

@@ -14,7 +14,7 @@ from npusim.report.html.effects import main_effects
 from npusim.report.html.pareto import undominated
 
 UNITS = {"latency": "ps", "cycles": "", "dram_bytes": "B", "energy": "fJ", "area": "um2", "power": "uW"}
-"""Of the metrics that every study has; a row's ``units`` add others."""
+"""Base units of the metrics of every study. The ``units`` of a row define others."""
 
 SCRIPTS = ("base", "axes", "table", "study", "scatter", "parallel", "effects", "design", "front")
 

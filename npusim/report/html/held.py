@@ -8,20 +8,20 @@ from typing import Any
 from npusim.occupancy import KINDS, Occupancy
 
 MOST_STEPS = 8_000
-"""On a page, of all memories together."""
+"""Limit for a page, over all memories."""
 
 Step = tuple[int, dict[str, int]]
 
 
 def held(memories: Sequence[Occupancy], most: int = MOST_STEPS) -> list[dict[str, Any]]:
-    """Each memory: name, capacity, peak, its kinds, and for each step the time since the one before and the bytes of
-    each kind."""
+    """Per memory: name, capacity, peak, kinds; and for each step the time since the previous one and the bytes of each
+    kind."""
     share = most // max(1, len(memories))
     return [_columns(each, thinned(each.steps, share)) for each in memories]
 
 
 def thinned(steps: Sequence[Step], most: int) -> list[Step]:
-    """At most ``most + 2`` steps: of those within the same part of the time the fullest one, and the first and last."""
+    """At most ``most + 2`` steps: the fullest step of each interval of time, and the first and last."""
     if len(steps) <= most:
         return list(steps)
     begin, end = steps[0][0], steps[-1][0]

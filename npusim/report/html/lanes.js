@@ -1,4 +1,4 @@
-// Units and memories over the same stretch of time, which mouse and keys move.
+// Units and memories over the same interval of time, which mouse and keys move.
 
 const timeView = {
   from: 0,
@@ -25,7 +25,7 @@ const timeView = {
   },
 };
 
-// Moments in one unit and with as many decimals as tell neighbouring ticks apart, however closely one looks.
+// Times in one unit, with as many decimals as are needed to distinguish neighbouring ticks at any zoom.
 function moments(x, [left, , right]) {
   const ticks = x.ticks(Math.max(2, (right - left) / 110));
   const [size, unit] = TIMES.find(([least]) => timeView.to >= least) || TIMES[TIMES.length - 1];
@@ -34,7 +34,7 @@ function moments(x, [left, , right]) {
   return (tick) => `${(tick / size).toFixed(decimals)} ${unit}`;
 }
 
-// Columns of a lane as bars; starts are differences to the one before.
+// Columns of a lane as bars. Starts are differences to the previous one.
 function unfold(lane) {
   let at = 0;
   return lane.start.map((by, n) => {
@@ -82,7 +82,7 @@ function laneMarks(lane, top, x, [left, , right]) {
     svg("g", { class: selection.index < 0 ? "" : "dim" }, ...[...kinds].map(([className, d]) => svg("path", { d, class: className }))),
   ];
 }
-// What falls into the same pixel is drawn once, so that a view of everything costs no more than one of a layer.
+// Bars within the same pixel are drawn once, so that a view of all layers costs no more than that of one.
 function merged(bars, x, left, right) {
   const shown = [];
   const last = new Map();
@@ -158,7 +158,7 @@ function timeControls({ root }, at) {
     const bar = at(event);
     if (bar) timeView.zoomTo(bar.layer);
   });
-  // Only with the focus: a reader who scrolls past the picture wants to scroll.
+  // Only with the focus, because readers scroll past the chart.
   root.addEventListener("wheel", (event) => {
     if (document.activeElement !== root && !event.ctrlKey) return;
     event.preventDefault();

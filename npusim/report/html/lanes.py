@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 from npusim.timeline import PathSegment, Span
 
 MOST_BARS = 20_000
-"""Most bars of a page; at about 20 bytes each they are most of its size."""
+"""Limit of the bars of a page. At about 20 bytes each, they dominate its size."""
 MOST_STRETCHES = 2_000
-"""Most bars of the critical path."""
+"""Limit of the bars of the critical path."""
 
 
 class LaneBar(NamedTuple):
-    """Instructions of one layer on one unit, which run for ``busy_ps`` of its length: all of it if it is one."""
+    """Instructions of one layer on one unit. ``busy_ps``: time in execution; for one instruction, the length of the
+    bar."""
 
     start_ps: int
     end_ps: int
@@ -25,10 +26,10 @@ class LaneBar(NamedTuple):
 
 
 def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_BARS) -> list[dict[str, Any]]:
-    """A lane for each unit, by name: ``unit``, and its bars in columns (``start`` as difference to the bar before).
+    """A lane per unit: its name, and its bars in columns (``start``: difference to the previous bar).
 
-    ``layer_of``: operator -> layer; -1 for none. If there are more instructions than ``most``, each layer on each unit
-    gets the same share of bars, so that short layers keep their details.
+    ``layer_of``: operator -> layer, -1 for none. If there are more instructions than ``most``, each layer on each unit
+    gets the same maximum number of bars, so that short layers keep their details.
     """
     groups: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for span in spans:
@@ -41,7 +42,7 @@ def lanes(spans: Sequence[Span], layer_of: Mapping[int, int], most: int = MOST_B
 
 
 def path_lane(path: Iterable[PathSegment], layer_of: Mapping[int, int], most: int = MOST_STRETCHES) -> dict[str, Any]:
-    """The critical path as a lane: consecutive intervals of one layer are one bar."""
+    """The critical path as a lane. Consecutive intervals of one layer are one bar."""
     turns: list[PathSegment] = []
     for stretch in path:
         if turns and turns[-1].op == stretch.op:
@@ -56,7 +57,7 @@ def path_lane(path: Iterable[PathSegment], layer_of: Mapping[int, int], most: in
 
 
 def fair_share(sizes: Sequence[int], most: int) -> int:
-    """The largest limit, at least 1, to each of these sizes at which they add up to at most ``most``."""
+    """The largest limit, at least 1, such that the sizes, each capped at it, add up to at most ``most``."""
     low, high = 1, max(sizes, default=1)
     while low < high:
         middle = (low + high + 1) // 2

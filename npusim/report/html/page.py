@@ -1,8 +1,8 @@
-"""A self-contained HTML file with style, scripts and data, which fetches nothing and escapes all names.
+"""A self-contained HTML file with style, scripts and data. It fetches nothing and escapes all names.
 
-Names come from files of others. They reach a page as text only: in markup escaped, in data as JSON without ``<``; the
-scripts make text nodes of them. Should that fail, the page's own policy (a hash for each script and style that belongs
-to it, nothing else) keeps a browser from running or loading what somebody slipped in.
+Names come from untrusted files. They enter a page as text only: escaped in markup, and as JSON without ``<`` in data;
+the scripts create text nodes from them. In addition, the page has a content security policy with a hash for each of its
+scripts and styles, so that a browser neither runs nor loads injected content.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ def text(value: object) -> str:
 
 
 def label(value: object) -> str:
-    """A name as data for the scripts: all of it can be seen."""
+    """A name as data for the scripts, with unprintable characters escaped."""
     return printable(str(value), lines=False)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Names and values."""
+    """Names and values as a definition list."""
     inner = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows)
     return f'<dl class="facts">{inner}</dl>'
 
 
 def section(name: str, title: str, body: str = "", note: str = "") -> str:
-    """A part of a page, which the scripts find as ``#name``."""
+    """A section of a page. Scripts find it as ``#name``."""
     said = f'<p class="note">{text(note)}</p>' if note else ""
     head = f'<h2 id="{name}-title">{text(title)}</h2>'
     return f'<section id="{name}" aria-labelledby="{name}-title">{head}{said}{body}</section>'
 
 
 def page(title: str, body: str, data: object, scripts: Sequence[str]) -> str:
-    """The file's text, ASCII alone. ``scripts``: names of the ``.js`` files beside this one, in order."""
+    """The text of the file, in ASCII. ``scripts``: names of the ``.js`` files in this package, in order."""
     style, script = source("page.css"), _script(tuple(scripts))
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'"

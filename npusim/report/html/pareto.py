@@ -37,7 +37,7 @@ def on_front(points: Floats) -> Mask:
 
 
 def _dominated(points: Floats, by: Floats) -> Mask:
-    """Mask of ``points`` that a point of ``by`` dominates: nowhere more, somewhere less."""
+    """Mask of ``points`` dominated by a point of ``by``: not larger anywhere, smaller somewhere."""
     dominated = np.zeros(len(points), np.bool_)
     for start in range(0, len(by), _BLOCK):
         part = by[start : start + _BLOCK]

@@ -1,4 +1,4 @@
-"""The roofs of a device, and where the layers of a run stand below them."""
+"""The rooflines of a device, for the layers of a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def roofs(config: Config, program: Program) -> dict[str, list[dict[str, Any]]]:
-    """``compute``: MACs a second at best for each type that the program multiplies, of all matrix units together;
-    ``bandwidth``: bytes a second, what DMA can reach of the DRAM and, where that is more, what its pins can.
+    """``compute``: peak MACs/s for each type that the program multiplies, over all matrix units. ``bandwidth``: bytes/s
+    of DMA from and to DRAM and, if that is more, of its pins.
 
-    A unit computes unsigned types as their signed partners; a type without a peak has no roof.
+    Unsigned types have the peak of the signed ones. A type without a peak has no roof.
     """
     peaks = capabilities(config)
     compute: dict[str, int] = {}

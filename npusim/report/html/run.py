@@ -37,7 +37,7 @@ class ReportedTrace(ReportedRun, Protocol):
 
 
 def run_page(result: ReportedTrace, *, notes: Sequence[tuple[str, str]] = ()) -> str:
-    """A self-contained HTML file about a run; the same run gives the same bytes.
+    """A self-contained HTML file about a run. The same run gives the same bytes.
 
     ``notes``: further names and values of the summary, such as the inputs. Times are simulated. Energy is unknown
     without prices. The file has at most about a megabyte for a network of a hundred layers.
@@ -57,7 +57,7 @@ def run_page(result: ReportedTrace, *, notes: Sequence[tuple[str, str]] = ()) ->
 
 
 def _layers(found: Sequence[LayerReport], config: Config) -> dict[str, Any]:
-    """Columns, in the order in which layers were done."""
+    """Columns of the layers, in order of completion."""
     timings = [layer.timing for layer in found]
     return {
         "name": [page.label(timing.name) for timing in timings],
@@ -105,7 +105,7 @@ def _toml(config: Config) -> str:
 
 
 def _units(result: ReportedTrace) -> str:
-    """The same rows as the report in text."""
+    """The same rows as in the text report."""
     header, rows = unit_rows(result.counters.units, result.counters.duration_ps)
     heads = "".join(f'<th scope="col">{page.text(name)}</th>' for name in header)
     lines = "".join(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npusim.report.html.run import ReportedTrace
 
 COLOURS = {"compute": "#0072b2", "memory": "#e08a00", "latency": "#009e73"}
-"""Colours by bottleneck of a layer; those of the page, on any background."""
+"""Colours by bottleneck of a layer, as on the page, for any background."""
 MOST_BARS = 1_500
 WIDTH, ROW, LEFT = 640, 16, 96
 
@@ -99,7 +99,7 @@ def _roofline(result: ReportedTrace, found: Sequence[LayerReport]) -> str:
 
 
 def _share(value: float, bounds: tuple[float, float]) -> float:
-    """How far a value is from the least to the most, in logarithms."""
+    """Position of a value between the bounds, on a logarithmic scale."""
     return (math.log(value) - math.log(bounds[0])) / (math.log(bounds[1]) - math.log(bounds[0]))
 
 

@@ -1,4 +1,4 @@
-// A table that sorts, filters, and is walked with the arrow keys.
+// A table with sorting, filters and keyboard navigation.
 
 const SHOWN = 400; // rows made at once: a browser lays out thousands slowly
 
@@ -89,7 +89,7 @@ function table(host, { label, count, columns, filters, order }) {
   return { fill };
 }
 function compare(a, b, down) {
-  // What is not known comes last, whichever way the rest is sorted.
+  // Unknown values are last in either order.
   if (a === null || b === null) return (a === null) - (b === null);
   const order = typeof a === "number" ? a - b : a < b ? -1 : a > b ? 1 : 0;
   return down ? -order : order;

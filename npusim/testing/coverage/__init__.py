@@ -1,4 +1,4 @@
-"""Which part of the hardware a test suite has exercised: instructions, stalls, faults, jobs, registers."""
+"""Coverage of the hardware by a test suite: instructions, stalls, faults, jobs, registers."""
 
 from npusim.testing.coverage.collect import Collector
 from npusim.testing.coverage.measure import Measured

@@ -37,11 +37,11 @@ class Collector:
         self._programs: dict[bytes, Counter[CoveragePoint]] = {}
 
     def start(self) -> None:
-        """Watch every device that is switched on from here on."""
+        """Watch every device that is powered on from now on."""
         npu.switched_on.append(self._watch)
 
     def stop(self) -> None:
-        """Watch no more devices."""
+        """Stop watching new devices."""
         npu.switched_on.remove(self._watch)
 
     def _watch(self, device: npu.NpuDevice) -> None:
@@ -66,7 +66,7 @@ class _Ear(Watcher):
 
     def __init__(self, collector: Collector, memory: DeviceMemory) -> None:
         self._collector, self._memory = collector, memory
-        self._code: dict[MachineJob, bytes] = {}  # as it was when the job began
+        self._code: dict[MachineJob, bytes] = {}  # its contents when the job began
 
     def job_begins(self, job: MachineJob) -> None:
         self._code[job] = self._memory.slice(job.code, job.code_bytes).tobytes()

@@ -1,4 +1,4 @@
-"""How much of the hardware was exercised: for people, as JSON, and from several processes together."""
+"""Measured coverage as text and JSON, merged from several processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from npusim.testing.coverage.universe import GROUPS, CoveragePoint, universe
 
 FORMAT = 1
 _MOST = 9
-"""So many of the things that are missing stand in one line of text."""
+"""Limit of the missing items listed per line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How often each point was exercised. Points that this version does not know are not in it."""
+    """The number of hits of each point. Points that this version does not know are not included."""
 
     counts: Mapping[CoveragePoint, int]
 
@@ -26,11 +26,11 @@ class Measured:
 
     @property
     def percent(self) -> float:
-        """The part of all points that was exercised."""
+        """The percentage of all points that were covered."""
         return 100 * (1 - len(self.missing) / len(universe()))
 
     def group(self, name: str) -> tuple[int, int]:
-        """How many points of a group were exercised, and how many there are."""
+        """(covered points, all points) of a group."""
         points = [point for point in universe() if point.group == name]
         return sum(1 for point in points if self.counts.get(point)), len(points)
 
@@ -60,7 +60,7 @@ class Measured:
         return lines
 
     def to_json_dict(self) -> dict[str, Any]:
-        """Every point and how often it was exercised."""
+        """All points with their number of hits."""
         groups: dict[str, dict[str, dict[str, int]]] = {name: {} for name in GROUPS}
         for point in universe():
             groups[point.group].setdefault(point.subject, {})[point.item] = self.counts.get(point, 0)
@@ -68,7 +68,8 @@ class Measured:
 
 
 def _listed(missing: Sequence[str]) -> str:
-    """The missing points in one line: ``dtype int8, uint8; log set``. A command that was never issued lacks all."""
+    """The missing points in one line: ``dtype int8, uint8; log set``. A command that was never issued lacks all
+    points."""
     if "issued" in missing:
         return "issued"
     of_field: dict[str, list[str]] = {}
@@ -80,7 +81,7 @@ def _listed(missing: Sequence[str]) -> str:
 
 
 def flat(counts: Mapping[CoveragePoint, int]) -> list[list[Any]]:
-    """Counts as another process takes them."""
+    """The counts as JSON values, to send to another process."""
     return [[*point, count] for point, count in counts.items()]
 
 

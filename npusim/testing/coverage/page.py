@@ -7,17 +7,17 @@ from npusim.testing.coverage.measure import Measured
 from npusim.testing.coverage.universe import GROUPS
 
 _NOTES = {
-    "instructions": "Counted when a job that has them ends well: each, and the values of fields that can be listed.",
-    "stalls": "What a kind of unit has waited for.",
-    "jobs": "How jobs went and ended.",
-    "faults": "Codes that a job ended with, or the device stopped with.",
-    "registers": "Accesses by software, and bits of fields that are one or two bits wide.",
+    "instructions": "Counted when a job with them completes: instructions, and values of enumerable fields.",
+    "stalls": "Resources that a kind of unit has waited for.",
+    "jobs": "Events and ends of jobs.",
+    "faults": "Fault codes of jobs and of the device.",
+    "registers": "Accesses by software, and bits of fields of one or two bits.",
 }
 
 
 def coverage_page(measured: Measured) -> str:
     """The text of the HTML file: groups with the missing points of each subject, most missing first."""
-    parts = [f"<p>{measured.percent:.1f} % of what there is was exercised.</p>"]
+    parts = [f"<p>{measured.percent:.1f} % of all points were covered.</p>"]
     for name in GROUPS:
         done, total = measured.group(name)
         rows = sorted(measured.subjects(name), key=lambda row: (-len(row[3]), row[0]))
@@ -26,7 +26,7 @@ def coverage_page(measured: Measured) -> str:
 
 
 def _table(rows: list[tuple[str, int, list[str], list[str]]]) -> str:
-    head = "<tr><th>what</th><th>times, at most</th><th>exercised</th><th>not exercised</th></tr>"
+    head = "<tr><th>what</th><th>hits, maximum</th><th>covered</th><th>not covered</th></tr>"
     body = "".join(
         f"<tr><th>{text(subject)}</th><td>{times}</td><td>{text(', '.join(done))}</td>"
         f"<td><strong>{text(', '.join(missing))}</strong></td></tr>"

@@ -29,7 +29,7 @@ GROUPS = ("instructions", "stalls", "jobs", "faults", "registers")
 FEW = 16
 """A one-byte field with at most this many legal values is enumerated; others are sizes."""
 WIDE = 2
-"""Fields of registers up to that many bits count by their bits."""
+"""Bits of register fields up to this width are counted individually."""
 SPACES = ("sram", "acc", "dram")
 _LISTED = "B?"
 _ONE = "BHI?fd"
@@ -45,7 +45,7 @@ _PARTNERS = {
 
 
 class CoveragePoint(NamedTuple):
-    """One thing to exercise: ``item`` of ``subject``, an instruction, a unit, a register or a fault."""
+    """One point to cover: ``item`` of ``subject``, which is an instruction, a unit, a register or a fault."""
 
     group: str
     subject: str
@@ -54,7 +54,7 @@ class CoveragePoint(NamedTuple):
 
 @functools.cache
 def universe() -> tuple[CoveragePoint, ...]:
-    """Everything, in the order of a report."""
+    """All points, in the order of a report."""
     return (*_instructions(), *_stalls(), *_jobs(), *_faults(), *_registers())
 
 
@@ -106,7 +106,7 @@ def register_items(register: Register) -> tuple[str, ...]:
     if writable:
         items.append("written")
     for field in register.fields:
-        if field.width <= WIDE and register.reset is not None:  # what the config decides is what it is
+        if field.width <= WIDE and register.reset is not None:  # without one, the config determines the value
             for bit in range(field.low, field.low + field.width):
                 items += [f"{field.name}[{bit}] read as 1"] if readable else []
                 items += [f"{field.name}[{bit}] written 1"] if writable else []
@@ -114,7 +114,7 @@ def register_items(register: Register) -> tuple[str, ...]:
 
 
 def label(value: object) -> str:
-    """A value of a field in a report."""
+    """A value of a field as text for a report."""
     if isinstance(value, bool):
         return "set" if value else "clear"
     name = getattr(value, "name", None)
@@ -131,7 +131,7 @@ def space_name(address: int) -> str:
 def addresses(cls: type[Instruction]) -> Sequence[str]:
     """Fields of a DMA instruction that are addresses in any memory."""
     if cls.unit != Unit.DMA or issubclass(cls, Multicast | Expand | Exchange | Fetch):
-        return ()  # their sides are in one memory each
+        return ()  # each of their addresses is in a fixed memory
     codes = _codes(cls)
     wide = [field.name for field in cls.fields if codes[field.name] == "Q"]
     return [name for name in wide if name not in ("pattern", "axis_size")]
@@ -139,7 +139,7 @@ def addresses(cls: type[Instruction]) -> Sequence[str]:
 
 @functools.cache
 def extras(cls: type[Instruction]) -> Sequence[str]:
-    """The extras of an instruction by name."""
+    """The names of the extras of an instruction."""
     made = _plain(cls, {})
     tail = getattr(made, cls.tail.name) if cls.tail is not None and cls.unit == Unit.MATRIX else None
     return [field.name for field in dataclasses.fields(Extras)] if tail is NO_EXTRAS else []
@@ -147,14 +147,14 @@ def extras(cls: type[Instruction]) -> Sequence[str]:
 
 @functools.cache
 def listed(cls: type[Instruction]) -> Mapping[str, Sequence[Any]]:
-    """Fields whose values can be listed, and of these the ones that mean something in some company."""
+    """Enumerable fields, each with the values that are valid together with some values of the others."""
     codes, candidates = _codes(cls), dict[str, list[Any]]()
     for field in cls.fields:
         code = codes[field.name]
         if not field.length and code in _LISTED:
             numbers: Sequence[Any] = (False, True) if code == "?" else range(256)
             candidates[field.name] = list(field.convert if isinstance(field.convert, enum.EnumType) else numbers)
-    # Numbers that can be anything need not be tried with every type.
+    # Fields with arbitrary numbers need not be combined with every type.
     company = {name: values for name, values in candidates.items() if 2 < len(values) < 256}
     found = {}
     for name, values in candidates.items():
@@ -166,27 +166,27 @@ def listed(cls: type[Instruction]) -> Mapping[str, Sequence[Any]]:
 
 
 def _means_something(cls: type[Instruction], name: str, value: Any, others: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether a device executes the instruction with a value of a field and some values of those beside it."""
+    """Whether a device executes the instruction with a value of a field and some values of the other fields."""
     for company in itertools.product(*others.values()):
         made = _plain(cls, {**dict(zip(others, company, strict=True)), name: value})
         try:
             made.check()
             made.execute(_Bytes(), 0)
-        except (NpusimError, ValueError):  # by its check, by the data, by a kernel: as in npusim.sim.job.attempt
+        except (NpusimError, ValueError):  # from its check, the data or a kernel, as in npusim.sim.job.attempt
             continue
         return True
     return False
 
 
 class _Bytes:
-    """Zeros behind every address, enough for the table of a lookup."""
+    """A memory of zeros at every address, large enough for the table of a lookup."""
 
     def at(self, core: int, address: int, strides: tuple[int, ...] = ()) -> Strided:
         return Strided(np.zeros(1 << 11, np.uint8), 0, strides)
 
 
 def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
-    """An instruction on one element, but for some fields."""
+    """An instruction on one element, with the given fields."""
     codes = _codes(cls)
     filled: dict[str, Any] = {}
     for field in cls.fields:
@@ -200,7 +200,7 @@ def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
     if issubclass(cls, Multicast | Expand | Fetch):
         filled |= {"src": region(0)} | ({"cores": 1} if "cores" in codes else {})
     if issubclass(cls, Expand):
-        filled |= {"nbytes": 1, "size": 2}  # of zeros: ten bits of it say that a byte is 0
+        filled |= {"nbytes": 1, "size": 2}  # of zeros: ten bits that encode one zero byte
     if cls is Exchange:
         filled |= {"source": 1, "cores": 1}
     if cls.tail is not None:
@@ -210,6 +210,6 @@ def _plain(cls: type[Instruction], values: Mapping[str, Any]) -> Instruction:
 
 @functools.cache
 def _codes(cls: type[Instruction]) -> Mapping[str, str]:
-    """The encoding of each field, a letter of struct."""
+    """The encoding of each field, as a struct format character."""
     letters = "".join(letter * int(count or 1) for count, letter in _PARTS.findall(cls.layout.format))
     return {field.name: letters[field.start] for field in cls.fields}

@@ -1,4 +1,4 @@
-"""Public networks by name, made for an input of any shape: layers and their sizes, without the weights' values."""
+"""Public networks by name, built for any input shape: layers and their sizes, without values of weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["NETWORKS", "Network", "Shape"]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph builder and a remark about unpublished details; ``boxes``: the host decodes boxes afterwards."""
+    """A graph builder, and a remark about unpublished details. ``boxes``: the host decodes boxes afterwards."""
 
     make: Callable[[Shape], Graph]
     remark: str = ""
@@ -26,12 +26,12 @@ def _resnet(version: int, blocks: tuple[int, ...]) -> Network:
     return Network(lambda shape: make(shape, blocks))
 
 
-_BOXES = "boxes are decoded by the host and not in the time"
-_HEADS = "what follows the last convolutions is left to the host"
+_BOXES = "boxes are decoded by the host, which is not included"
+_HEADS = "operators after the last convolutions run on the host"
 
 _V5 = {"n": (1 / 3, 1 / 4), "s": (1 / 3, 1 / 2), "m": (2 / 3, 3 / 4)}
 _V8 = {"n": (1 / 3, 1 / 4, 1024), "s": (1 / 3, 1 / 2, 1024), "m": (2 / 3, 3 / 4, 768)}
-"""Depth, width, and the most channels before it."""
+"""Depth, width, and maximum channels before scaling by width."""
 
 
 def _yolo_v5_seg(depth: float, width: float) -> Network:
@@ -53,14 +53,14 @@ NETWORKS: dict[str, Network] = {
     "resnet152_v2": _resnet(2, classify.RESNET_152),
     "vgg16": Network(lambda shape: classify.vgg(shape, classify.VGG_16)),
     "vgg19": Network(lambda shape: classify.vgg(shape, classify.VGG_19)),
-    # TensorFlow's file of that name (lite/g3doc/guide/hosted_models.md) has 43.6 MB of float32. DenseNet-121 has 31.9,
-    # and without its bottlenecks, as the paper has it first, 43.5.
+    # The file of that name from TensorFlow (lite/g3doc/guide/hosted_models.md) has 43.6 MB of float32. DenseNet-121 has
+    # 31.9 MB and, without bottlenecks as in the first variant of the paper, 43.5 MB.
     "densenet": Network(
         lambda shape: classify.densenet(shape, bottleneck=False),
-        "without bottlenecks, by the size of TensorFlow's file",
+        "without bottlenecks, according to the size of TensorFlow's file",
     ),
     "densenet121": Network(classify.densenet),
-    "squeezenet": Network(classify.squeezenet, "taken to be version 1.1"),
+    "squeezenet": Network(classify.squeezenet, "assumed to be version 1.1"),
     "inception_v1": Network(classify.inception_v1),
     "inception_v3": Network(classify.inception_v3),
     "inception_v4": Network(classify.inception_v4),
@@ -72,7 +72,7 @@ NETWORKS: dict[str, Network] = {
     "ssd_mobilenet_v1": Network(detect.ssd_mobilenet_v1, _BOXES, boxes=True),
     "ssd_mobilenet_v2": Network(detect.ssd_mobilenet_v2, _BOXES, boxes=True),
     "unet_mobilenet_v2": Network(detect.unet_mobilenet_v2),
-    "wav2letter": Network(small.wav2letter, "weights as they are: pruned and compressed ones take less of the flash"),
+    "wav2letter": Network(small.wav2letter, "uncompressed weights; pruned and compressed ones take less flash"),
     "micronet_kws_m": Network(
         lambda shape: small.micronet(shape, (140, (10, 4)), ((140, 2), (140, 1), (140, 1), (112, 1), (196, 1)), 12)
     ),

@@ -1,8 +1,7 @@
-"""A builder of quantised networks with int8 values and weights.
+"""Builds quantised networks with int8 values and weights.
 
-Times depend on shapes, and on the bits that weights take: weights are drawn from a distribution. All values have one
-scale and zero point.
-Images are NHWC. A layer's result is quantised behind its activation.
+Times depend on shapes and on the bits of weights, so weights are drawn from a distribution. All values have one scale
+and zero point. Images are NHWC. The result of a layer is quantised after its activation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ Size = int | Pair
 SCALE = 1 / 16
 
 _DEVIATION = 32
-"""Of weights: those of a layer are normally distributed, and the largest of some hundred decides their scale."""
+"""Standard deviation of weights: those of a layer are normally distributed, and the largest of some hundred determines
+their scale."""
 
 _ACTIVATIONS: dict[str, dict[str, Any]] = {
     "relu": {"fn": Unary.RELU},
@@ -37,19 +37,19 @@ _ACTIVATIONS: dict[str, dict[str, Any]] = {
     "hard_sigmoid": {"fn": Unary.HARD_SIGMOID, "p0": 1 / 6, "p1": 0.5},
     "hard_swish": {"fn": Unary.HARD_SWISH},
 }
-"""Functions by the names that layers are given."""
+"""Activation functions by name."""
 
 
 def pair(size: Size) -> Pair:
-    """Rows and columns, equal if only one number is given."""
+    """Rows and columns; a single number stands for both."""
     return (size, size) if isinstance(size, int) else size
 
 
 class Net:
-    """A network that grows layer by layer; every method takes and returns values of one type.
+    """A network that grows layer by layer. Every method takes and returns values of one type.
 
-    ``pad``: ``"same"`` as TensorFlow has it (more at the end where it cannot be even), ``"valid"``, or rows and columns
-    on each side. ``act``: one of relu, relu6, leaky, silu, sigmoid, tanh, hard_sigmoid and hard_swish, or none.
+    ``pad``: ``"same"`` as in TensorFlow (the odd element is at the end), ``"valid"``, or rows and columns on each side.
+    ``act``: one of relu, relu6, leaky, silu, sigmoid, tanh, hard_sigmoid and hard_swish, or empty.
     """
 
     def __init__(self, name: str, dtype: DType = DType.INT8) -> None:
@@ -59,7 +59,7 @@ class Net:
         self._zero = self._build.const(np.int32(0), "zero")
 
     def input(self, *shape: int, name: str = "x") -> Tensor:
-        """A quantised input: an image as batch, rows, columns, channels."""
+        """A quantised input. Images are batch, rows, columns, channels."""
         return self._build.input(name, shape, self._dtype)
 
     def finish(self, *outputs: Tensor) -> Graph:
@@ -80,7 +80,7 @@ class Net:
         groups: int = 1,
         dilation: Size = 1,
     ) -> Tensor:
-        """A convolution with its bias, activation and requantisation."""
+        """A convolution with bias, activation and requantisation."""
         k, s, d = pair(kernel), pair(stride), pair(dilation)
         pads, _ = self._window(x, k, s, d, pad)
         w = self._weights(channels, x.shape[3] // groups, *k)
@@ -97,7 +97,7 @@ class Net:
         act: str = "relu",
         dilation: Size = 1,
     ) -> Tensor:
-        """A convolution of each channel with a filter of its own."""
+        """A depthwise convolution."""
         channels = x.shape[3]
         return self.conv(x, channels, kernel, stride, pad, act=act, groups=channels, dilation=dilation)
 
@@ -118,7 +118,7 @@ class Net:
         return self._out(self._build.add("conv_transpose", (x, weights, self._bias(channels)), attrs), act)
 
     def dense(self, x: Tensor, channels: int, *, act: str = "") -> Tensor:
-        """A fully connected layer over all that a row of the batch has."""
+        """A fully connected layer over all elements of a batch item."""
         flat = self.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
         w = self._weights(flat.shape[1], channels)
         return self._out(self._build.add("matmul", (flat, w, self._bias(channels))), act)
@@ -126,11 +126,11 @@ class Net:
     # windows
 
     def maxpool(self, x: Tensor, kernel: Size, stride: Size, pad: str | Size = "same", *, ceil: bool = False) -> Tensor:
-        """The maximum under each window; ``ceil``: the last window may reach beyond the image."""
+        """The maximum of each window. ``ceil``: the last window may exceed the image."""
         return self._build.add("pool", (x,), self._pool(x, "max", kernel, stride, pad, ceil))
 
     def avgpool(self, x: Tensor, kernel: Size, stride: Size, pad: str | Size = "same") -> Tensor:
-        """The mean under each window, padding left out."""
+        """The mean of each window, without padding."""
         attrs = self._pool(x, "average", kernel, stride, pad, False)
         return self._build.add("pool", (x,), attrs)
 
@@ -139,7 +139,7 @@ class Net:
         return self.avgpool(x, (x.shape[1], x.shape[2]), 1, "valid")
 
     def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
-        """Every pixel ``factor`` times in rows and columns."""
+        """Repeat each pixel ``factor`` times in rows and columns."""
         for axis in (1, 2):
             rows = self._build.const(np.repeat(np.arange(x.shape[axis], dtype=np.int32), factor))
             x = self._build.add("gather", (x, rows), {"axis": axis})
@@ -160,17 +160,17 @@ class Net:
         return self._binary(Binary.MUL, a, b, act)
 
     def concat(self, *values: Tensor) -> Tensor:
-        """Channels behind each other."""
+        """Concatenate channels."""
         return self._build.add("concat", values, {"axis": len(values[0].shape) - 1})
 
     def channels(self, x: Tensor, first: int, count: int) -> Tensor:
-        """Some of the channels."""
+        """``count`` channels from ``first`` on."""
         starts = (*(0 for _ in x.shape[1:]), first)
         sizes = (*x.shape[:-1], count)
         return self._build.add("slice", (x,), {"starts": starts, "steps": (1,) * len(starts), "sizes": sizes})
 
     def scale(self, x: Tensor, *, act: str = "relu") -> Tensor:
-        """A factor and a shift for each channel, as a batch normalisation that has no convolution to go into."""
+        """A factor and an offset per channel: a batch normalisation that cannot be folded into a convolution."""
         shape = (1,) * (len(x.shape) - 1) + (x.shape[-1],)
         factor, shift = (self._build.const(np.full(shape, value, np.float32)) for value in (0.5, 0.25))
         y = self._build.add("binary", (self._real(x), factor), {"fn": Binary.MUL})
@@ -181,7 +181,7 @@ class Net:
         return self._quantised(self._act(self._real(x), act))
 
     def softmax(self, x: Tensor) -> Tensor:
-        """Over the last axis."""
+        """Softmax over the last axis."""
         return self._quantised(self._build.add("softmax", (self._real(x),), {"axis": len(x.shape) - 1, "log": False}))
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -195,8 +195,8 @@ class Net:
         return self._quantised(self._act(y, act))
 
     def _weights(self, *shape: int) -> Tensor:
-        # Of the whole range, so that they cannot be packed. Those of the first index stand for all others, which takes
-        # no memory.
+        # Of the whole range, so that they cannot be packed. Weights of the first index are broadcast, which takes no
+        # memory.
         values = np.random.default_rng(math.prod(shape)).normal(0, _DEVIATION, shape[1:])
         values.flat[0] = 127
         row = np.clip(np.rint(values), -127, 127).astype(np.int8)
@@ -206,7 +206,7 @@ class Net:
         return self._build.const(np.broadcast_to(np.int32(0), (channels,)), "b")
 
     def _out(self, total: Tensor, act: str) -> Tensor:
-        """The sums as numbers, activated and requantised."""
+        """Sums dequantised, activated and requantised."""
         return self._quantised(self._act(self._real(total), act))
 
     def _real(self, x: Tensor) -> Tensor:
@@ -251,4 +251,4 @@ class Net:
 
 
 Maker = Callable[[tuple[int, ...]], Graph]
-"""Makes a network for an input of a shape."""
+"""Builds a network for an input shape."""

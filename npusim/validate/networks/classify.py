@@ -1,4 +1,4 @@
-"""Networks that classify images: shapes as their papers and the reference implementations have them."""
+"""Networks for image classification, with shapes from their papers and reference implementations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from npusim.validate.networks.build import Net
 Shape = tuple[int, ...]
 
 CLASSES = 1001
-"""Of ImageNet, with one for nothing of it, as TensorFlow's models have them."""
+"""Classes of ImageNet plus one for the background, as in TensorFlow's models. 54 The result of the last block, and the
+expanded values of each block. Beyond ``output_stride``, strides become dilations."""
 
 
 def mobilenet_v1(shape: Shape) -> Graph:
@@ -74,17 +75,17 @@ def mobilenet_v2_features(
 
 
 def rounded(channels: float) -> int:
-    """The multiple of eight that is next, but not less than nine tenths."""
+    """The nearest multiple of eight, but at least nine tenths of the value."""
     found = max(8, int(channels + 4) // 8 * 8)
     return found if found >= 0.9 * channels else found + 8
 
 
 RESNET_50, RESNET_101, RESNET_152 = (3, 4, 6, 3), (3, 4, 23, 3), (3, 8, 36, 3)
-"""Blocks of a stage."""
+"""Blocks per stage."""
 
 
 def resnet_v1(shape: Shape, blocks: Sequence[int]) -> Graph:
-    """K. He et al., arXiv 1512.03385, table 1; strides in the 3 x 3 convolutions, as most implementations have them."""
+    """K. He et al., arXiv 1512.03385, table 1. Strides are in the 3 x 3 convolutions, as in most implementations."""
     net = Net("resnet_v1")
     x = net.maxpool(net.conv(net.input(*shape), 64, 7, 2, 3), 3, 2, 1)
     for stage, count in enumerate(blocks):
@@ -98,7 +99,7 @@ def resnet_v1(shape: Shape, blocks: Sequence[int]) -> Graph:
 
 
 def resnet_v2(shape: Shape, blocks: Sequence[int]) -> Graph:
-    """K. He et al., arXiv 1603.05027: normalisation and activation come before the convolutions of a block."""
+    """K. He et al., arXiv 1603.05027: normalisation and activation precede the convolutions of a block."""
     net = Net("resnet_v2")
     x = net.maxpool(net.conv(net.input(*shape), 64, 7, 2, 3, act=""), 3, 2, 1)
     for stage, count in enumerate(blocks):
@@ -112,7 +113,7 @@ def resnet_v2(shape: Shape, blocks: Sequence[int]) -> Graph:
 
 
 VGG_16, VGG_19 = (2, 2, 3, 3, 3), (2, 2, 4, 4, 4)
-"""Convolutions of a stage."""
+"""Convolutions per stage."""
 
 
 def vgg(shape: Shape, stages: Sequence[int]) -> Graph:
@@ -131,7 +132,7 @@ def vgg(shape: Shape, stages: Sequence[int]) -> Graph:
 def densenet(
     shape: Shape, blocks: Sequence[int] = (6, 12, 24, 16), growth: int = 32, *, bottleneck: bool = True
 ) -> Graph:
-    """G. Huang et al., arXiv 1608.06993, table 1: DenseNet-121 unless said otherwise."""
+    """G. Huang et al., arXiv 1608.06993, table 1: DenseNet-121 by default."""
     net = Net("densenet")
     x = net.maxpool(net.conv(net.input(*shape), 2 * growth, 7, 2, 3), 3, 2, 1)
     for stage, count in enumerate(blocks):
@@ -166,7 +167,8 @@ EDGETPU_BLOCKS = (
     (4, 5, 1, 8, 144, False, True),
     (2, 5, 2, 8, 192, False, True),
 )
-"""Repeats, kernel, stride, expansion, channels, whether expansion and spatial convolution are one, whether it skips."""
+"""Repeats, kernel, stride, expansion, channels, whether expansion and spatial convolution are fused, whether it has a
+skip connection."""
 
 
 def efficientnet_edgetpu(shape: Shape, width: float = 1.0, depth: float = 1.0) -> Graph:
@@ -210,11 +212,11 @@ def efficientnet_b0(shape: Shape) -> Graph:
     return net.finish(net.softmax(net.dense(net.mean(net.conv(x, 1280, act="silu")), 1000)))
 
 
-# Inception: branches of convolutions, each a tuple of (channels, kernel); a pool first where it says so.
+# Inception: branches of convolutions, each a tuple of (channels, kernel), some after a pool.
 
 
 def inception_v1(shape: Shape) -> Graph:
-    """C. Szegedy et al., arXiv 1409.4842, table 1; 3 x 3 for 5 x 5, as TensorFlow's implementation has it."""
+    """C. Szegedy et al., arXiv 1409.4842, table 1, with 3 x 3 for 5 x 5 as in TensorFlow's implementation."""
     net = Net("inception_v1")
     x = net.maxpool(net.conv(net.input(*shape), 64, 7, 2), 3, 2)
     x = net.maxpool(net.conv(net.conv(x, 64), 192, 3), 3, 2)
@@ -246,7 +248,7 @@ Chain = Sequence[tuple[int, int | tuple[int, int]]]
 
 
 def _chain(net: Net, x: Tensor, layers: Chain, *, stride: int = 1) -> Tensor:
-    """Convolutions behind each other; with a stride the last one has it, and no padding."""
+    """Consecutive convolutions. A stride applies to the last one, which then has no padding."""
     for index, (channels, kernel) in enumerate(layers):
         last = stride > 1 and index == len(layers) - 1
         x = net.conv(x, channels, kernel, stride if last else 1, "valid" if last else "same")
@@ -263,7 +265,7 @@ def _reduced(net: Net, x: Tensor, *branches: Chain) -> Tensor:
 
 
 def inception_v3(shape: Shape) -> Graph:
-    """C. Szegedy et al., arXiv 1512.00567; blocks as TensorFlow's implementation has them."""
+    """C. Szegedy et al., arXiv 1512.00567, with the blocks of TensorFlow's implementation."""
     net = Net("inception_v3")
     x = _stem_v3(net, net.input(*shape))
     for pooled in (32, 64, 64):
@@ -341,7 +343,7 @@ def inception_v4(shape: Shape) -> Graph:
 
 
 def inception_resnet_v2(shape: Shape) -> Graph:
-    """C. Szegedy et al., arXiv 1602.07261; sizes of TensorFlow's implementation."""
+    """C. Szegedy et al., arXiv 1602.07261, with the sizes of TensorFlow's implementation."""
     net = Net("inception_resnet_v2")
     x = _stem_v3(net, net.input(*shape))
     x = net.concat(

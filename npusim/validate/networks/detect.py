@@ -7,7 +7,7 @@ from npusim.validate.networks.build import Net
 from npusim.validate.networks.classify import Shape, mobilenet_v1_features, mobilenet_v2_features
 
 COCO = 91
-"""Classes, with one for nothing of it."""
+"""Classes of COCO plus one for the background."""
 
 
 def ssd_mobilenet_v1(shape: Shape) -> Graph:
@@ -31,7 +31,7 @@ def ssd_mobilenet_v2(shape: Shape) -> Graph:
 
 
 def _boxes(net: Net, maps: list[Tensor]) -> Graph:
-    """Of each map places and classes of the boxes around each pixel."""
+    """For each feature map, positions and classes of the boxes of each pixel."""
     found = []
     for index, x in enumerate(maps):
         boxes = 6 if index else 3
@@ -51,7 +51,7 @@ def unet_mobilenet_v2(shape: Shape) -> Graph:
 # YOLO. Heads end with the convolutions and the activations that quantised exports keep.
 
 OUTPUTS = 255
-"""Of one pixel of a head: three boxes with four places, one certainty and 80 classes."""
+"""Outputs per pixel of a head: three boxes with four coordinates, a confidence and 80 classes."""
 
 
 def _wide(channels: int, width: float) -> int:
@@ -65,8 +65,8 @@ def _deep(repeats: int, depth: float) -> int:
 def yolo_v5(
     shape: Shape, depth: float, width: float, *, act: str = "silu", last: str = "sigmoid", masks: int = 0
 ) -> Graph:
-    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml); ``masks``: prototypes of models/segment;
-    ``last``: the function behind the heads."""
+    """Release 6 of github.com/ultralytics/yolov5 (models/yolov5s.yaml). ``masks``: prototypes of models/segment.
+    ``last``: the function after the heads."""
     net = Net("yolo_v5")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
@@ -99,7 +99,7 @@ def yolo_v5(
 
 
 def spp(net: Net, x: Tensor, act: str) -> Tensor:
-    """Three pools behind each other, their results side by side."""
+    """Three consecutive pools, whose results are concatenated."""
     channels = x.shape[3]
     parts = [net.conv(x, channels // 2, act=act)]
     for _ in range(3):
@@ -110,10 +110,11 @@ def spp(net: Net, x: Tensor, act: str) -> Tensor:
 def yolo_v8(
     shape: Shape, depth: float, width: float, most: int, *, classes: int = 80, extra: int = 0, masks: int = 0
 ) -> Graph:
-    """github.com/ultralytics/ultralytics (cfg/models/v8/yolov8.yaml); distributions of places are left to the host.
+    """github.com/ultralytics/ultralytics (cfg/models/v8/yolov8.yaml). Distributions of box positions are decoded by the
+    host.
 
-    ``extra``: results of a third branch of each head, as its variants for masks, poses and angles have; ``masks``:
-    prototypes.
+    ``extra``: outputs of a third branch of each head, as in the variants for masks, poses and oriented boxes.
+    ``masks``: prototypes.
     """
     net = Net("yolo_v8")
 
@@ -160,7 +161,7 @@ def yolo_v8(
 
 
 def yolox(shape: Shape, depth: float, width: float) -> Graph:
-    """github.com/Megvii-BaseDetection/YOLOX (yolox/models); four pixels as channels are a kernel of twice the size."""
+    """github.com/Megvii-BaseDetection/YOLOX (yolox/models). Four pixels as channels are a kernel of twice the size."""
     net = Net("yolox")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
@@ -196,7 +197,8 @@ def yolox(shape: Shape, depth: float, width: float) -> Graph:
 
 
 def yolo_v6(shape: Shape, depth: float, width: float) -> Graph:
-    """Release 0.4 of github.com/meituan/YOLOv6 (configs/yolov6s.py), branches of blocks joined as for deployment."""
+    """Release 0.4 of github.com/meituan/YOLOv6 (configs/yolov6s.py), with the branches of blocks merged as for
+    deployment."""
     net = Net("yolo_v6")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:
@@ -213,7 +215,7 @@ def yolo_v6(shape: Shape, depth: float, width: float) -> Graph:
         x = block(conv(x, channels, 3, 2), channels, repeats)
         levels.append(x)
     p2, p3, p4, p5 = levels
-    # The simplified pyramid of pools: two ways, one of them past the pools.
+    # The simplified pyramid of pools: two paths, one of which skips the pools.
     half = _wide(512, width)
     y = net.conv(net.conv(net.conv(p5, half), half, 3), half)
     pooled = [y]
@@ -242,7 +244,7 @@ def yolo_v6(shape: Shape, depth: float, width: float) -> Graph:
 
 
 def yolo_v7_tiny(shape: Shape) -> Graph:
-    """github.com/WongKinYiu/yolov7 (cfg/deploy/yolov7-tiny.yaml), leaky activations."""
+    """github.com/WongKinYiu/yolov7 (cfg/deploy/yolov7-tiny.yaml), with leaky activations."""
     net = Net("yolo_v7_tiny")
 
     def conv(x: Tensor, channels: int, kernel: int = 1, stride: int = 1) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks for microcontrollers, and the published networks of Google's first TPU."""
+"""Networks for microcontrollers, and published networks of Google's first TPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from npusim.validate.networks.classify import Shape
 
 
 def wav2letter(shape: Shape) -> Graph:
-    """R. Collobert et al., arXiv 1609.03193, as Arm's model zoo builds it; input: batch, time steps, features."""
+    """R. Collobert et al., arXiv 1609.03193, as in Arm's model zoo. Input: batch, time steps, features."""
     net = Net("wav2letter")
     batch, steps, features = shape
     x = net.reshape(net.input(*shape), (batch, 1, steps, features))
@@ -29,7 +29,7 @@ def micronet(shape: Shape, first: tuple[int, Size], blocks: tuple[tuple[int, int
 
 
 def rnnoise(shape: Shape) -> Graph:
-    """github.com/xiph/rnnoise (training/rnn_train.py): one step; the previous states of the gated units are inputs."""
+    """github.com/xiph/rnnoise (training/rnn_train.py), one step. The previous states of the gated units are inputs."""
     net = Net("rnnoise")
     x = net.input(*shape)
     before = [net.input(shape[0], units, name=name) for name, units in (("voice", 24), ("noise", 48), ("sound", 96))]
@@ -53,7 +53,7 @@ def _gated(net: Net, x: Tensor, before: Tensor, act: str) -> Tensor:
 
 
 def perceptron(batch: int, sides: tuple[int, int], layers: int) -> Graph:
-    """Equal fully connected layers, there and back between two widths."""
+    """Equal fully connected layers that alternate between two widths."""
     net = Net("perceptron")
     x: Tensor = net.input(batch, sides[0])
     for layer in range(layers):

@@ -104,9 +104,9 @@ def test_two_runs_side_by_side(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["m.onnx"], "say with what"),
+        (["m.onnx"], "needs --with KEY=VALUE"),
         (["a.json", "b.json", "c.json"], "takes two files of runs or one MODEL, got 3 files"),
-        (["a.json", "b.json", "--with", "cores=2"], "--with: is for a MODEL"),
+        (["a.json", "b.json", "--with", "cores=2"], "--with: only valid with a MODEL"),
         (["m.onnx", "--with", "cores"], "must be KEY=VALUE"),
     ],
 )
@@ -126,7 +126,7 @@ def test_what_compare_refuses(cli: Cli, arguments: list[str], message: str) -> N
 def test_options_of_a_model_are_refused_for_two_runs(cli: Cli, option: list[str]) -> None:
     outcome = cli("compare", "a.json", "b.json", *option)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.message == f"{option[0]}: is for a MODEL; a.json and b.json are runs that have been made"
+    assert outcome.message == f"{option[0]}: only valid with a MODEL; a.json and b.json are finished runs"
 
 
 def test_where_a_page_cannot_be_written_nothing_is_run(cli: Cli, here: Path) -> None:

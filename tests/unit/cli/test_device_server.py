@@ -80,7 +80,7 @@ def test_the_end_tells_what_the_client_did_wrong_and_which_fault_did_not_happen(
 def test_without_a_way_the_ways_are_named(cli: Cli) -> None:
     done = cli("device-server", "tiny")
     assert done.code == 2
-    assert done.message.splitlines()[0] == "npusim device-server: say how software reaches the device, by one of"
+    assert done.message.splitlines()[0] == "npusim device-server: needs one way for software to access the device:"
     assert "--vfio-user SOCKET" in done.message
     assert "--pci-proxy -- QEMU OPTIONS" in done.message
 

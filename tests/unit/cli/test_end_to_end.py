@@ -152,7 +152,7 @@ def test_a_compiled_program_does_not_say_why(cli: Cli) -> None:
     outcome = cli("explain", "m.npu", "--memory")
     assert (outcome.code, outcome.message) == (
         2,
-        "m.npu: a compiled program does not say why; --memory needs the model that it was made of",
+        "m.npu: a compiled program has no reasons; --memory needs its model",
     )
 
 

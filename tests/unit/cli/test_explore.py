@@ -110,7 +110,7 @@ def test_ctrl_c_says_how_to_go_on_and_the_same_command_does(space: Path, tmp_pat
     kept = _count(store)
     assert 0 < kept < 60
     said, line, last = errors.splitlines()
-    assert said == f"stopped with {kept} designs in the store; the same command goes on:"
+    assert said == f"stopped with {kept} designs in the store; continue with:"
     assert line.split() == ["npusim", *command[3:]]
     assert last == "npusim: interrupted"
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)

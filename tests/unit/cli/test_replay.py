@@ -80,7 +80,7 @@ def test_a_trace_without_accesses_compares_nothing(cli: Cli, here: Path) -> None
     for options in ((), ("--allow-cut",)):
         done = cli("replay", "empty.npt", *options)
         assert done.code == 2
-        assert done.message == "bus trace: nothing was compared, as it has no accesses"
+        assert done.message == "bus trace: nothing was compared, because it has no accesses"
 
 
 def test_what_is_no_trace(cli: Cli) -> None:

@@ -273,7 +273,7 @@ WHOLE: dict[str, Any] = {
         ("infer", r"the kind 'odd' has no shape rule \(infer\)"),
         ("reference", "the kind 'odd' has no reference"),
         ("unit", r"the kind 'odd' has no unit that computes it \(unit\)"),
-        ("form", r"the kind 'odd' has no form, by which the compiler finds its lowering \(form\)"),
+        ("form", r"the kind 'odd' has no form that selects its lowering \(form\)"),
     ],
 )
 def test_a_row_without_a_field_is_refused(field: str, message: str) -> None:

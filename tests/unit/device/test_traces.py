@@ -393,7 +393,7 @@ def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
     try:
         found = replay(trace, NpuDevice(small))
     except InputError as error:
-        said = "does not belong into a trace of this kind|nothing was compared, as it has no accesses"
+        said = "is not allowed in a trace of this kind|nothing was compared, because it has no accesses"
         assert re.search(said, str(error))  # noqa: PT017 - or nothing is raised
         return
     assert found is None or str(found)

@@ -105,5 +105,5 @@ def test_transports_are_traced_when_the_environment_says_so(tmp_path: Path, monk
 
 @pytest.mark.parametrize("how", [None, {"aperture": "x"}, {"host_masks": 1}, {"more": 1}, {"aperture": -1}])
 def test_heads_that_do_not_say_how(how: object) -> None:
-    with pytest.raises(InputError, match="its head does not say how the function was made"):
+    with pytest.raises(InputError, match="its head lacks the parameters of the function"):
         replay(Trace({"seam": "function", "function": how}), NpuDevice(TINY))

@@ -139,7 +139,7 @@ def test_a_session_with_faults_is_pickled_with_them() -> None:
     program = again.compile(residual_net())
     assert again.run(program, timing_only=True).total_ps > 10**11
     again.close()
-    with pytest.raises(UsageError, match="on: the faults are this session's device's"):
+    with pytest.raises(UsageError, match="on: not allowed with faults"):
         Session(TINY, cache_dir=False, faults=[LOST]).run(program, timing_only=True, on=TINY)
 
 

@@ -129,8 +129,8 @@ def test_each_result_of_that_log_counts(number: int, kind: str) -> None:
         (["1..2"], "a plan of 2 tests has 0 results"),
         (["1..1", "ok 1", "ok 2"], "a plan of 1 tests has 2 results"),
         (["1..2", "ok 1", "ok 1"], "ok 1: must be result 2 of 2"),
-        (["KTAP version 1"], "a test has begun, and has no results"),
-        (["KTAP version 1", "1..1", "    # Subtest: x", "ok 1 x"], "a test has begun, and has no results"),
+        (["KTAP version 1"], "a test has begun, but has no results"),
+        (["KTAP version 1", "1..1", "    # Subtest: x", "ok 1 x"], "a test has begun, but has no results"),
     ],
 )
 def test_what_is_missing_or_given_up_is_named(lines: list[str], said: str) -> None:

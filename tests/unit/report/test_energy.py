@@ -27,7 +27,7 @@ def test_the_largest_part_comes_first_and_power_is_told() -> None:
 
 def test_what_is_not_known_is_named() -> None:
     found = Energy((CostItem("sram", 1000, "a"), CostItem("dram", None, "no number given")), {}, ())
-    assert energy_rows(found, 1) == [("energy", "not known, since no price is of dram; of the rest sram 100.0 %")]
+    assert energy_rows(found, 1) == [("energy", "unknown, because dram have no price; of the rest sram 100.0 %")]
     assert energy_rows(Energy((CostItem("dram", None, ""),), {}, ()), 1) == []
 
 

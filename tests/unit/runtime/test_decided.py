@@ -87,7 +87,7 @@ def test_a_program_in_a_file_cannot_tell_and_refuses(session: Session, tmp_path:
     write_program(program, tmp_path / "p.npu")
     found = read_program(tmp_path / "p.npu")
     assert found.host == program.host
-    with pytest.raises(InputError, match=r"If_2 \(If\): input 0 is True, and only the model can tell"):
+    with pytest.raises(InputError, match=r"If_2 \(If\): input 0 is True, which only the model can check"):
         session.run(found, {"x": MORE, **LIMIT})
     assert session.run(found, timing_only=True).host_work_ps == 7 * TINY.host.operation_ps
 

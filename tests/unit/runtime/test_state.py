@@ -204,7 +204,7 @@ def test_what_a_state_refuses(session: Session, decoder: onnx.ModelProto) -> Non
     x = next(tokens(1))
     with pytest.raises(CompileError, match=r"^'past_key_0' grows to 4 rows as .*, but the cache has room for 3$"):
         session.run(decoder, {"x": x}, state=session.state(empty(3), cache_rows=3))
-    with pytest.raises(UsageError, match=r"^feeds: 'past_key_0' grows to output '.*' where it lies$"):
+    with pytest.raises(UsageError, match=r"^feeds: 'past_key_0' grows in place to output '.*'$"):
         session.run(
             decoder, {"x": x}, state=session.state(empty(3), feeds={decoder.graph.output[0].name: "past_key_0"})
         )
@@ -229,7 +229,7 @@ def test_a_value_that_decides_what_is_computed_cannot_be_in_a_state(session: Ses
     graph = helper.make_graph([helper.make_node("Reshape", ["x", "shape"], ["y"])], "reshape", values, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     state = session.state({"shape": np.array([2, 2])})
-    with pytest.raises(UsageError, match=r"^state 'shape': its value decides what is computed; give it as an input$"):
+    with pytest.raises(UsageError, match=r"^state 'shape': its value determines the program; give it as an input$"):
         session.run(model, {"x": np.ones(4, np.float32)}, state=state)
 
 
@@ -252,9 +252,9 @@ def test_an_executor_needs_one_buffer_for_both(decoder: onnx.ModelProto) -> None
         found = np.frombuffer(executor.read(buffer, new.nbytes), np.uint8)
         np.testing.assert_array_equal(new.elements(found), plain.outputs[new.name])
         with pytest.raises(
-            UsageError, match=f"^output '{new.name}' lies where input '{old.name}' does: both need the same"
+            UsageError, match=f"^output '{new.name}' shares the memory of input '{old.name}': both need the same"
         ):
             executor.submit(Request(program, {**fed, old.name: buffer}, {new.name: wrong}))
-        with pytest.raises(UsageError, match=f"^input '{old.name}' grows where it lies: it needs the buffer"):
+        with pytest.raises(UsageError, match=f"^input '{old.name}' grows in place: it needs the buffer"):
             executor.submit(Request(program, fed, {new.name: buffer}))
     assert len(others) == len(CACHES) - 1

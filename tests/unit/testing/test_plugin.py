@@ -157,9 +157,7 @@ def test_it(npu, npu_golden, rows):
     first.rename(first.with_name("test_it_a_b.npu.txt"))
     result = project(tests)
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [f"E*test_it_a_b.npu.txt, as earlier versions called it, *rename it to {first.name}; *"]
-    )
+    result.stdout.fnmatch_lines([f"E*test_it_a_b.npu.txt, named by an earlier version, *rename it to {first.name}; *"])
     assert second.exists()
 
 

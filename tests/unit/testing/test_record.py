@@ -59,9 +59,9 @@ def test_a_network_of_the_usual_size_is_small_enough_for_a_repository():
     [
         (lambda text: "npusim timeline 7\n" + text.partition("\n")[2], "line 1: must be 'npusim timeline 1'"),
         (lambda text: text[:-1], "is cut"),
-        (lambda text: text.replace("cycles ", "bicycles ", 1), "line 4: is no line of a timeline: 'bicycles"),
-        (lambda text: text.replace("taken_ps=", "taken_ps=x", 1), "is no line of a timeline"),
-        (lambda text: text.replace("digest", "  digest", 1), "is no line of a timeline"),
+        (lambda text: text.replace("cycles ", "bicycles ", 1), "line 4: is not a line of a timeline: 'bicycles"),
+        (lambda text: text.replace("taken_ps=", "taken_ps=x", 1), "is not a line of a timeline"),
+        (lambda text: text.replace("digest", "  digest", 1), "is not a line of a timeline"),
         (lambda text: "\n".join(line for line in text.split("\n") if not line.startswith("time_ps")), "has no time_ps"),
         (lambda text: "", "line 1"),
     ],
@@ -142,5 +142,5 @@ def test_moments_alone_are_called_that(before):
     other = load(dump(before), "copy")
     other.digest = "0" * 64
     assert (
-        changes(before, other, "golden")[-1] == "likely cause: the same work in the same time: only the moments differ"
+        changes(before, other, "golden")[-1] == "likely cause: the same work in the same time: only start times differ"
     )

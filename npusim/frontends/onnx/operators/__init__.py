@@ -1,4 +1,4 @@
-"""Importers by family; importing this package registers them all."""
+"""Importers by family. Importing this package registers all of them."""
 
 from npusim.frontends.onnx.operators import (
     blocks,

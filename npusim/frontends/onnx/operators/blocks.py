@@ -1,7 +1,7 @@
-"""Weights of few bits in blocks that share a scale, as exporters of language models write them.
+"""Weights of few bits in blocks with a common scale, as written by exporters of language models.
 
-They become integers less their zero point and a dequantisation, which the compiler makes packed weights of where the
-device has such (ADR 0024).
+They become integers minus their zero point and a dequantisation. The compiler turns these into packed weights if the
+device supports them (ADR 0024).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _bits(node: Node, least: int) -> int:
 
 
 def _shaped(node: Node, index: int, dims: tuple[int, ...], array: Array) -> Array:
-    """An input of these dimensions, which older exporters write as one row."""
+    """An input with these dimensions. Older exporters write it as one row."""
     if array.size != prod(dims):
         node.damaged(f"input {index} must have shape {list(dims)}, has {list(array.shape)}")
     return array.reshape(dims)
@@ -68,7 +68,7 @@ _LIMITS = [
 def matmul_nbits(node: Node) -> Tensor:
     """Import MatMulNBits: a product with 4- or 8-bit weights that are quantised in blocks."""
     x, k, n, bits, block = node.input(0), node.int_attr("K"), node.int_attr("N"), _bits(node, 2), _block_size(node)
-    node.ignore("accuracy_level")  # how little may be enough; here A is multiplied as it is
+    node.ignore("accuracy_level")  # the minimum accuracy; here A is not rounded
     if node.int_attr("weight_prepacked", 0) or node.optional(4) is not None:
         node.refuse("g_idx and weights that are packed for a GPU are not supported")
     packed = node.value(1)
@@ -83,16 +83,16 @@ def matmul_nbits(node: Node) -> Tensor:
     scale = _shaped(node, 2, (n, groups), _floats(node, 2))
     zero, middle = _zero_points(node, n, groups, bits), 1 << (bits - 1)
     node.budget.take_bytes(n * groups * block * (1 if k % block == 0 else 9), f"{node.name} ({node.op_type})")
-    # As the compiler takes packed weights: input channels by output channels, in blocks along the first.
+    # In the layout of packed weights: input channels by output channels, in blocks along the first dimension.
     numbers = np.ascontiguousarray(unpacked(rows, bits, block).transpose(1, 2, 0))
     dtype, less = DType.UINT8, np.zeros((), np.float32)
     if zero is None or (zero == middle).all():
-        # About the middle they are signed, and have no zero point to be kept beside them.
+        # Relative to the middle they are signed and need no zero point.
         numbers, dtype = (numbers - np.uint8(middle)).view(np.int8), DType.INT8
     else:
         less = zero.T[:, None, :]
     every = scale.T[:, None, :]
-    if k % block:  # the last block has fewer: a scale for each weight
+    if k % block:  # the last block is shorter: one scale per weight
         numbers = numbers.reshape(groups * block, n)[:k]
         every, less = (np.repeat(each[:, 0], block, axis=0)[:k] if each.shape else each for each in (every, less))
     w = _numbers(node, node.const(np.ascontiguousarray(numbers), dtype), np.ascontiguousarray(every), less, x.dtype)
@@ -102,7 +102,7 @@ def matmul_nbits(node: Node) -> Tensor:
 
 
 def _numbers(node: Node, w: Tensor, scale: Array, zero: Array, to: DType) -> Tensor:
-    """(w - zero) * scale."""
+    """(w - zero) * scale, as an operator."""
     if (zero == np.rint(zero)).all() and zero.min() >= 0 and zero.max() <= 255:
         less = node.const(np.ascontiguousarray(zero, np.int32))
         return node.add("dequantize", w, node.const(scale), less, to=to)
@@ -111,7 +111,7 @@ def _numbers(node: Node, w: Tensor, scale: Array, zero: Array, to: DType) -> Ten
 
 
 def _zero_points(node: Node, n: int, groups: int, bits: int) -> npt.NDArray[Any] | None:
-    """[n][groups]: bytes that are packed like the weights, or numbers as A has them."""
+    """[n][groups]: bytes packed like the weights, or numbers of the type of A."""
     zero = node.optional(3)
     if zero is None:
         return None
@@ -136,7 +136,7 @@ def gather_block_quantized(node: Node) -> Tensor:
     """Import GatherBlockQuantized: rows of a table that is quantised in blocks."""
     data, indices, scales = node.input(0), node.input(1), node.input(2)
     array, bits, block = node.value(0), _bits(node, 2), _block_size(node, 128)
-    # Types of few bits have been unpacked, and hold what they say; bytes hold numbers about their middle.
+    # Types of few bits have been unpacked and contain the values; bytes contain values relative to their middle.
     typed = data in node.packed
     if data.dtype is not DType.UINT8 and not typed:
         node.refuse(f"data of type {data.dtype.label} is not supported")
@@ -149,7 +149,7 @@ def gather_block_quantized(node: Node) -> Tensor:
         node.refuse("gather_axis and quantize_axis are the same")
     groups = ceil_div(array.shape[along], block)
     dims = (*array.shape[:along], groups, *array.shape[along + 1 :])
-    # Whole blocks, each beside its scale.
+    # Whole blocks, with one scale each.
     beside = (*dims[: along + 1], 1, *dims[along + 1 :])
     filled = np.pad(array, [(0, groups * block - array.shape[at] if at == along else 0) for at in range(rank)])
     blocks = node.const(filled.reshape(*dims[: along + 1], block, *dims[along + 1 :]), data.dtype)
@@ -165,7 +165,7 @@ def gather_block_quantized(node: Node) -> Tensor:
     parts = [node.add("gather", part, indices, axis=at) for part in parts]
     less = zero if not zero.shape else node.add("gather", zero, indices, axis=at)
     y = node.add("dequantize", *parts, less, to=scales.dtype)
-    # The dimensions of the indices stand where the gathered one was.
+    # The dimensions of the indices replace the gathered dimension.
     where = along + (len(indices.shape) - 1 if axis < along else 0)
     shape = (*dims[:axis], *indices.shape, *dims[axis + 1 :])
     whole = (*shape[:where], groups * block, *shape[where + 1 :])

@@ -1,4 +1,4 @@
-"""Operators whose output is known from attributes or shapes alone."""
+"""Operators whose output follows from attributes or shapes alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def constant_of_shape(node: Node) -> Tensor:
 def shape(node: Node) -> Tensor:
     """Import Shape as a constant."""
     dims = node.input(0).shape
-    # The standard clamps as slices do: negative ones count from the end, and what is beyond an end stops there.
+    # Limits are clamped as in slices: negative ones count from the end.
     return node.const(np.asarray(dims[node.int_attr("start", 0) : node.int_attr("end", len(dims))], np.int64))
 
 

@@ -1,4 +1,4 @@
-"""Einsum as transposes, reductions and one batched matrix product per further operand."""
+"""Einsum as transposes, reductions and a batched matrix product per additional operand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npusim.isa.functions import Reduce
 
 @dataclass(frozen=True)
 class Term:
-    """A tensor whose dimensions have letters."""
+    """A tensor with a letter per dimension."""
 
     tensor: Tensor
     letters: str
@@ -25,13 +25,13 @@ class Term:
 
 
 def parse(node: Node, equation: str, ranks: list[int]) -> tuple[list[str], str]:
-    """(letters of every operand, letters of the output), ellipses spelt out and the output made explicit."""
+    """(letters of each operand, letters of the output), with ellipses expanded and the output made explicit."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     if len(parts) != len(ranks):
         node.damaged(f"equation {equation!r} has {len(parts)} operands, the node has {len(ranks)} inputs")
-    # Dimensions of an ellipsis get letters that the equation does not use; from the end, for
-    # messages that do not confuse.
+    # Dimensions of an ellipsis get letters that the equation does not use, beginning with the last ones to keep
+    # messages readable.
     free = [letter for letter in reversed(string.ascii_letters) if letter not in equation]
     counts = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
     most = max((count for part, count in zip(parts, counts, strict=True) if "..." in part), default=0)
@@ -66,8 +66,8 @@ def summed(node: Node, term: Term, kept: str) -> Term:
 
 
 def product(node: Node, a: Term, b: Term, kept: str) -> Term:
-    """The product of two terms, summed over the letters that both have and nothing later needs."""
-    # What only one of them has and nobody needs is summed before the product, which gets smaller.
+    """The product of two terms, summed over common letters that are not needed later."""
+    # Letters of one operand that are not needed are summed before the product, which makes it smaller.
     a, b = summed(node, a, kept + b.letters), summed(node, b, kept + a.letters)
     for letter in set(a.letters) & set(b.letters):
         if a.size(letter) != b.size(letter):

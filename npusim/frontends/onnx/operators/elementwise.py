@@ -118,11 +118,11 @@ def variadic(node: Node) -> Tensor:
 
 
 def clip_between(node: Node, x: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
-    """x clipped to scalar bounds, each of which may be absent or computed."""
+    """x clipped to scalar bounds. Each bound may be absent or computed."""
     bounds = [None if bound is None else node.builder.value_of(bound) for bound in (low, high)]
     computed = any(bound is not None and value is None for bound, value in zip((low, high), bounds, strict=True))
     if computed or x.dtype in (DType.INT64, DType.UINT64, DType.BFLOAT16):
-        # Bounds that are not known, or that a double does not hold exactly.
+        # Bounds that are unknown, or that a double cannot represent exactly.
         x = x if low is None else node.binary(Binary.MAX, x, low)
         return x if high is None else node.binary(Binary.MIN, x, high)
     least, most = -np.inf, np.inf

@@ -1,4 +1,4 @@
-"""Gather and scatter in their several forms."""
+"""Variants of gather and scatter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def scatter_elements(node: Node) -> Tensor:
 
 
 def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]; negative ones count back."""
+    """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]. Negative indices count from the
+    end."""
     whole = node.cast(indices, DType.INT64)
     sizes = node.const(np.asarray(dims, np.int64))
     wrapped = node.binary(Binary.ADD, whole, sizes)
@@ -63,7 +64,7 @@ def gather_nd(node: Node) -> Tensor:
         offsets = np.arange(count, dtype=np.int64) * math.prod(dims)
         shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
         positions = node.binary(Binary.ADD, positions, node.const(offsets.reshape(shape)))
-    # Several indices into several dimensions are one index into their product, and so one gather of rows.
+    # Indices into several dimensions are one index into their product, so one gather of rows is enough.
     rows = node.reshape(x, (math.prod(x.shape[: batch + depth]), *rest))
     return node.add("gather", rows, positions, axis=0)
 
@@ -93,7 +94,7 @@ def scatter_nd(node: Node) -> Tensor:
 
 @handles("TensorScatter")
 def tensor_scatter(node: Node) -> Tensor:
-    """Write new rows of a cache, each sample's from its own place on."""
+    """Import TensorScatter: write new rows of a cache, at a different position per sample."""
     cache, update = node.input(0), node.input(1)
     rank, mode = len(cache.shape), node.text_attr("mode", "linear")
     axis = node.axis(rank, default=-2)

@@ -1,4 +1,4 @@
-"""Conv, ConvTranspose, Gemm, MatMul."""
+"""Conv, ConvTranspose, Gemm and MatMul."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npusim.units import ceil_div
 
 @dataclass(frozen=True)
 class SpatialWindow:
-    """The geometry that convolutions and pools share, with one entry per spatial dimension."""
+    """The geometry of convolutions and pools, with one entry per spatial dimension."""
 
     kernel: list[int]
     stride: list[int]
@@ -45,7 +45,8 @@ AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> SpatialWindow:
-    """The window attributes of a node with ``rank`` spatial dimensions; ``kernel`` when the weights give it."""
+    """The window attributes of a node with ``rank`` spatial dimensions. ``kernel``: given if the weights determine
+    it."""
     shape = node.ints_attr("kernel_shape", kernel)
     if shape is None:
         node.damaged("attribute kernel_shape is required")
@@ -69,7 +70,7 @@ def read_window(node: Node, rank: int, kernel: Sequence[int] | None) -> SpatialW
 
 
 def padded(window: SpatialWindow, sizes: Sequence[int]) -> SpatialWindow:
-    """The window with the padding that auto_pad asks for on an image of these sizes."""
+    """The window with the padding of auto_pad for an image of these sizes."""
     if not window.auto_pad.startswith("SAME"):
         return window
     begin, end = [], []
@@ -83,7 +84,7 @@ def padded(window: SpatialWindow, sizes: Sequence[int]) -> SpatialWindow:
 
 
 def two_d(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """Attributes of one or two spatial dimensions as two."""
+    """Attributes of one or two spatial dimensions, as two."""
     return (fill, *values) if len(values) == 1 else tuple(values)
 
 
@@ -97,7 +98,7 @@ def image_of(node: Node, x: Tensor) -> Tensor:
 
 
 def window_attrs(window: SpatialWindow) -> dict[str, tuple[int, ...]]:
-    """stride, dilation and pads of the graph's kinds."""
+    """stride, dilation and pads as attributes of graph operators."""
     top_left, bottom_right = two_d(window.begin, 0), two_d(window.end, 0)
     return {
         "stride": two_d(window.stride, 1),
@@ -107,7 +108,7 @@ def window_attrs(window: SpatialWindow) -> dict[str, tuple[int, ...]]:
 
 
 def convolve(node: Node, x: Tensor, w: Tensor, bias: Tensor | None, x_zero: int = 0, w_zero: int = 0) -> Tensor:
-    """The convolution that the node's attributes describe, of x and weights [O, I/groups, K...]."""
+    """The convolution of x and weights [O, I/groups, K...] with the attributes of the node."""
     rank = len(x.shape) - 2
     if len(w.shape) != len(x.shape):
         node.damaged(f"weights {list(w.shape)} and input {list(x.shape)} must have the same rank")
@@ -177,7 +178,7 @@ def _transposed_sizes(node: Node, window: SpatialWindow, sizes: Sequence[int]) -
         return [size - window.begin[i] - window.end[i] for i, size in enumerate(full)], window
     wanted = wanted[-rank:]
     totals = [max(size - want, 0) for size, want in zip(full, wanted, strict=True)]
-    # As for a convolution forwards: SAME_UPPER has the odd element of padding at the end, SAME_LOWER at the beginning.
+    # As for a forward convolution: SAME_UPPER has the odd element of padding at the end, SAME_LOWER at the beginning.
     halves, rests = [t // 2 for t in totals], [t - t // 2 for t in totals]
     begin, end = (halves, rests) if window.auto_pad == "SAME_UPPER" else (rests, halves)
     return wanted, SpatialWindow(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
@@ -223,7 +224,7 @@ def gemm(node: Node) -> Tensor:
         node.damaged(f"operands must be matrices, are {list(a.shape)} and {list(b.shape)}")
     a = node.transpose(a, (1, 0)) if node.int_attr("transA", 0) else a
     b = node.transpose(b, (1, 0)) if node.int_attr("transB", 0) else b
-    # Into the weights where they are constant: that costs nothing at run time.
+    # Fold the factor into constant weights, which costs nothing at run time.
     scale_weights = alpha != 1.0 and b.is_constant
     b = scaled(node, b, alpha) if scale_weights else b
     rest = 1.0 if scale_weights else alpha
@@ -240,7 +241,7 @@ def gemm(node: Node) -> Tensor:
 
 
 def multiply(node: Node, a: Tensor, b: Tensor, x_zero: int = 0, w_zero: int = 0) -> Tensor:
-    """numpy's matmul, where vectors are allowed too."""
+    """numpy's matmul, including vectors."""
     if not a.shape or not b.shape:
         node.damaged("operands must have at least one dimension")
     left = node.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a

@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's own domain that quantisation tools and exporters put into models."""
+"""Operators of onnxruntime's own domain, as written by quantisation tools and exporters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npusim.isa.functions import Binary, Reduce, Unary
 
 
 def real(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
-    """A tensor quantised with one scale, as float32."""
+    """Dequantise a tensor with one scale to float32."""
     return node.add("dequantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=DType.FLOAT32)
 
 
 def integer(node: Node, x: Tensor, scale: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
-    """float32 quantised with one scale."""
+    """Quantise a float32 tensor with one scale."""
     return node.add("quantize", x, node.reshape(scale, ()), node.reshape(zero_like(node, zero), ()), to=dtype)
 
 
@@ -36,7 +36,7 @@ def qlinear_binary(node: Node) -> Tensor:
 
 
 def _around(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """x, x scale, x zero, y scale, y zero: dequantise, compute, quantise."""
+    """Inputs x, x scale, x zero, y scale, y zero: dequantise, compute, quantise."""
     y = compute(real(node, node.input(0), node.input(1), node.optional(2)))
     return integer(node, y, node.input(3), node.optional(4), node.input(0).dtype)
 
@@ -50,7 +50,7 @@ def qlinear_activation(node: Node) -> Tensor:
 
 
 def _around_image(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """As ``_around``, on an image whose channels are in front; ``channels_last`` says where the model has them."""
+    """As ``_around``, on an image with its channels first. It is transposed if the model has ``channels_last``."""
     if not node.int_attr("channels_last", 0):
         return _around(node, compute)
     last = len(node.input(0).shape) - 1
@@ -61,7 +61,7 @@ def _around_image(node: Node, compute: Callable[[Tensor], Tensor]) -> Tensor:
 @handles("QLinearAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(node: Node) -> Tensor:
     """Import QLinearAveragePool."""
-    # onnxruntime divides by the whole window where padding counts, even where it reaches beyond the padding.
+    # If padding counts, onnxruntime divides by the whole window, even beyond the padding.
     padded = bool(node.int_attr("count_include_pad", 0))
     return _around_image(node, lambda x: pool(node, x, "average", padded, whole=padded))
 
@@ -99,12 +99,12 @@ def qlinear_softmax(node: Node) -> Tensor:
 
 @handles("QGemm", domain=MICROSOFT)
 def qgemm(node: Node) -> Tensor:
-    """Import QGemm: an integer product with an INT32 bias and a factor, as numbers or requantised."""
+    """Import QGemm: an integer product with an INT32 bias and a factor, as floats or requantised."""
     a, a_scale, a_zero, b, b_scale, b_zero = (node.input(index) for index in range(6))
     a, b = _swapped(node, a, "transA"), _swapped(node, b, "transB")
     total, bias = integer_product(node, a, b, a_zero, b_zero), node.optional(6)
     total = total if bias is None else node.binary(Binary.ADD, total, bias)
-    # One number, or one for each column, which is the last dimension.
+    # One scale, or one per column, which is the last dimension.
     scale = node.binary(
         Binary.MUL, node.reshape(a_scale, ()), b_scale if b_scale.size > 1 else node.reshape(b_scale, ())
     )
@@ -142,11 +142,11 @@ def _real_product(
     b_zero: Tensor | None,
     bias: Tensor | None,
 ) -> Tensor:
-    """The product of integers as numbers; the scale and the zero point of b may be one for each column."""
+    """The product of integers as floats. Scale and zero point of b may have one entry per column."""
     if scales[0].size != 1:
         node.refuse(f"a scale of A for each of {scales[0].size} columns is not supported")
     total = node.cast(integer_product(node, a, b, a_zero, b_zero), scales[0].dtype)
-    # A vector of them stands beside the columns, which are last.
+    # A vector of scales broadcasts along the columns, which are last.
     factor = node.binary(Binary.MUL, node.reshape(scales[0], ()), scales[1])
     y = node.binary(Binary.MUL, total, factor)
     return y if bias is None else node.binary(Binary.ADD, y, bias)

@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Normalisation operators and softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npusim.isa.functions import Binary, Reduce, Unary
 
 @handles("BatchNormalization", limits=["training mode is refused"])
 def batch_normalization(node: Node) -> Tensor:
-    """x * factor + offset per channel; both are constants where the statistics are."""
+    """x * factor + offset per channel. Both are constants if the statistics are."""
     x = node.input(0)
     node.ignore("momentum", "is_test")
     if node.int_attr("training_mode", 0) or not node.int_attr("spatial", 1):
@@ -31,7 +31,7 @@ def batch_normalization(node: Node) -> Tensor:
 
 
 def affine(node: Node, x: Tensor, factor: Tensor, offset: Tensor | None, axis: int) -> Tensor:
-    """x * factor + offset, vectors along one axis."""
+    """x * factor + offset, with vectors along one axis."""
     rank = len(x.shape)
     y = node.binary(Binary.MUL, x, node.along(node.cast(factor, x.dtype), axis, rank))
     return y if offset is None else node.binary(Binary.ADD, y, node.along(node.cast(offset, x.dtype), axis, rank))
@@ -87,7 +87,7 @@ def group_normalization(node: Node) -> Tensor:
     rows = node.reshape(x, (x.shape[0], groups, x.size // max(x.shape[0] * groups, 1)))
     y = node.add("normalize", rows, axis=2, mode="layer", epsilon=node.float_attr("epsilon", 1e-5))
     if node.opset < 21:
-        # One factor and offset per group, where later versions have one per channel.
+        # Before operator set 21, scale and offset have one entry per group instead of one per channel.
         return node.reshape(affine(node, y, scale, bias, 1), x.shape)
     return affine(node, node.reshape(y, x.shape), scale, bias, 1)
 
@@ -124,7 +124,7 @@ def lrn(node: Node) -> Tensor:
 
 @handles("Softmax", "LogSoftmax", "Hardmax")
 def flattened_softmax(node: Node) -> Tensor:
-    """Before version 13 the dimensions from axis on are one row."""
+    """Before operator set 13: the dimensions from ``axis`` on form one row."""
     x = node.input(0)
     rank = len(x.shape)
     axis = rank if rank and node.int_attr("axis", 1) == rank else node.axis(rank, default=1)

@@ -1,4 +1,4 @@
-"""Windows and whole images: max, average and Lp pooling."""
+"""Max, average and Lp pooling, over windows and over whole images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from npusim.units import ceil_div
 
 
 def _output_sizes(node: Node, window: SpatialWindow, sizes: list[int]) -> list[int]:
-    """Windows per dimension; with ceil_mode the last may reach beyond the padding but must start before it."""
+    """Number of windows per dimension. With ceil_mode the last window may exceed the padding, but must start before
+    it."""
     ceil = node.int_attr("ceil_mode", 0)
     out = []
     for axis, size in enumerate(sizes):
@@ -30,7 +31,7 @@ def _output_sizes(node: Node, window: SpatialWindow, sizes: list[int]) -> list[i
 
 
 def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, whole: bool = False) -> Tensor:
-    """The pool that the attributes describe. ``whole``: padding extends to the end of the last window."""
+    """The pool with the attributes of the node. ``whole``: padding extends to the end of the last window."""
     rank = len(x.shape) - 2
     if rank > 3:
         node.refuse(f"one to three spatial dimensions are supported, the operand is {list(x.shape)}")
@@ -57,7 +58,7 @@ def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, who
     if rank < 3:
         y = part(image_of(node, x), window, counts)
         return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
-    # The greatest of the greatest, the mean of means, the norm of norms: first in each image, then over the images.
+    # Pool each image, then the images: maximum of maxima, mean of means, norm of norms.
     batch, channels, depth, height, width = x.shape
     images = part(node.reshape(x, (batch, channels * depth, height, width)), window.plane, counts[1:])
     columns = node.reshape(images, (batch, channels, depth, math.prod(counts[1:])))
@@ -93,7 +94,7 @@ def lp_pool(node: Node) -> Tensor:
     powers = node.unary(Unary.ABS, node.input(0))
     if p != 1:
         powers = node.binary(Binary.POW, powers, node.like(p, powers))
-    # An average that counts the padding too is the sum over a constant.
+    # An average that counts padding is the sum divided by a constant.
     mean = pool(node, powers, "average", count_include_pad=True)
     total = node.binary(Binary.MUL, mean, node.like(math.prod(node.ints_attr("kernel_shape") or []), mean))
     return total if p == 1 else node.binary(Binary.POW, total, node.like(1 / p, total))

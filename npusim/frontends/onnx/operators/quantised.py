@@ -1,4 +1,4 @@
-"""Quantisation, and the integer forms of convolution and matrix multiplication."""
+"""Quantisation, and integer forms of convolution and matrix product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npusim.units import ceil_div
 
 
 def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
-    """A scale or zero point shaped to broadcast to x: one number, one per index of an axis, or one per block."""
+    """A scale or zero point shaped to broadcast to x: one entry, one per index of an axis, or one per block."""
     axis, block = node.int_attr("axis", 1), node.int_attr("block_size", 0)
     if parameter.size == 1 and len(parameter.shape) <= 1:
         return node.reshape(parameter, ())
@@ -29,13 +29,13 @@ def aligned(node: Node, parameter: Tensor, x: Tensor) -> Tensor:
     if parameter.shape != (*x.shape[:axis], groups, *x.shape[axis + 1 :]):
         node.damaged(f"scale and zero point {list(parameter.shape)} must have one entry per {block} of axis {axis}")
     steps = node.iota(x.shape[axis])
-    # Which block each index of the axis falls into; the gather repeats its parameter as often.
+    # The block of each index of the axis. The gather repeats the parameters accordingly.
     places = node.binary(Binary.DIV, steps, node.like(block, steps))
     return node.add("gather", parameter, places, axis=axis)
 
 
 def zero_like(node: Node, zero: Tensor | None) -> Tensor:
-    """A zero point as INT32; 0 without one."""
+    """A zero point as INT32; 0 if there is none."""
     return node.const(np.int32(0)) if zero is None else node.cast(zero, DType.INT32)
 
 
@@ -59,13 +59,14 @@ def quantize_linear(node: Node) -> Tensor:
 
 
 def range_parameters(node: Node, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, zero point) of uint8 for the range of all of x and 0. As in onnxruntime, the scale of no range is 1."""
+    """(scale, zero point) of uint8 for the range of x including 0. As in onnxruntime, the scale of an empty range
+    is 1."""
     none, most, axes = node.like(0, x), node.like(255, x), range(len(x.shape))
     low = node.binary(Binary.MIN, node.reduce(Reduce.MIN, x, axes, keepdims=False), none)
     high = node.binary(Binary.MAX, node.reduce(Reduce.MAX, x, axes, keepdims=False), none)
     extent = node.binary(Binary.SUB, high, low)
-    # 1 where there is no range, and 0 from an extent of 3e-39 on: without a comparison, whose result has another type
-    # and does not join the arithmetic around it.
+    # 1 for an empty range, 0 for an extent from 3e-39 on. A comparison would have another type and could not be fused
+    # with the arithmetic around it.
     alone = node.unary(Unary.HARD_SIGMOID, extent, -float(np.finfo(np.float32).max), 1.0)
     scale = node.binary(Binary.ADD, node.binary(Binary.DIV, extent, most), alone)
     start = node.binary(Binary.SUB, none, node.binary(Binary.DIV, low, scale))
@@ -100,16 +101,16 @@ def dequantize_linear(node: Node) -> Tensor:
 
 
 def integer_operand(node: Node, x: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
-    """(operand, its zero point): one known zero point is kept, other zero points are subtracted."""
+    """(operand, its zero point). A single known zero point is kept, others are subtracted."""
     if zero is None:
         return x, 0
     if zero.dtype is not x.dtype:
         node.damaged(f"the zero point must be {x.dtype.label}, is {zero.dtype.label}")
     value = node.builder.value_of(zero)
-    # x has every dimension of its zero point, or that is one number.
+    # The zero point must not broadcast x to a larger shape.
     pairs = zip(reversed(zero.shape), reversed(x.shape), strict=False)
     spanned = zero.size == 1 or (len(zero.shape) <= len(x.shape) and all(a in (1, b) for a, b in pairs))
-    # The instruction has one number; subtracting in the graph instead makes int16 operands, at a lower rate.
+    # The instruction has a single zero point. Subtracting in the graph makes int16 operands, which have a lower rate.
     if value is not None and value.size and (value == value.flat[0]).all() and spanned:
         return x, int(value.flat[0])
     return _shifted(node, x, zero), 0
@@ -120,14 +121,14 @@ def _shifted(node: Node, x: Tensor, zero: Tensor) -> Tensor:
 
 
 def integer_weights(node: Node, w: Tensor, zero: Tensor | None) -> tuple[Tensor, int]:
-    """``integer_operand`` of weights; 16-bit weights have their zero point subtracted."""
+    """As ``integer_operand``, for weights. The zero point of 16-bit weights is subtracted."""
     weights, value = integer_operand(node, w, zero)
     low, high = weight_zeros(w.dtype)
     return (weights, value) if zero is None or low <= value <= high else (_shifted(node, w, zero), 0)
 
 
 def per_channel(node: Node, zero: Tensor | None, rank: int) -> Tensor | None:
-    """The zero point of weights, one number or one per output channel, shaped to broadcast to them."""
+    """The zero point of weights, one or one per output channel, shaped to broadcast to them."""
     if zero is None or zero.size == 1:
         return zero and node.reshape(zero, ())
     return node.along(zero, 0, rank)
@@ -148,7 +149,7 @@ def conv_integer(node: Node) -> Tensor:
 
 
 def integer_product(node: Node, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
-    """Sums of products of integers less their zero points."""
+    """Sums of products of integers minus their zero points."""
     if a_zero is not None and len(a_zero.shape) == 1 and a_zero.size > 1:  # one per row
         a_zero = node.reshape(a_zero, (a_zero.size, 1))
     left, zero = integer_operand(node, a, a_zero)
@@ -163,12 +164,12 @@ def matmul_integer(node: Node) -> Tensor:
 
 
 def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor], zero: Tensor, axis: int) -> Tensor:
-    """int32 sums with scale a * b as integers with scale y; the scale of b may be one per index of ``axis``."""
+    """int32 sums with scale a * b as integers with scale y. The scale of b may have one entry per index of ``axis``."""
     a, b, y = (node.cast(scale, DType.FLOAT32) for scale in scales)
     rank = len(total.shape)
     b = node.reshape(b, ()) if b.size == 1 else node.along(b, axis, rank)
     a = node.reshape(a, ()) if a.size == 1 else node.along(a, rank - 2, rank)
-    # The scales become one number first, so that each sum is divided once.
+    # The scales are combined first, so that each sum is divided once.
     factor = node.binary(Binary.DIV, node.reshape(y, ()), node.binary(Binary.MUL, a, b))
     return node.add("quantize", total, factor, node.reshape(zero_like(node, zero), ()), to=zero.dtype)
 

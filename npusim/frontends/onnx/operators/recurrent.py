@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: one copy of the cell per step; the products of all inputs are one product."""
+"""RNN, GRU and LSTM: one copy of the cell per step. The input products of all steps are one product."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LIMITS = [f"up to {MAX_ITERATIONS} steps; activations {', '.join(ACTIVATIONS)} 
 class Cell:
     """One direction of a recurrent layer.
 
-    ``weights`` [H, gates * H] multiply the state, ``bias`` [gates * H] is added to that product; ``peepholes`` are
-    three vectors [H] of an LSTM (input, output, forget), or nothing.
+    ``weights`` [H, gates * H] multiply the state; ``bias`` [gates * H] is added to that product. ``peepholes``: three
+    vectors [H] of an LSTM (input, output, forget), or empty.
     """
 
     node: Node
@@ -45,7 +45,7 @@ class Cell:
     input_forget: bool
 
     def activate(self, index: int, x: Tensor) -> Tensor:
-        """Activation function number ``index`` of the direction, after the clip that gates have."""
+        """Activation function ``index`` of the direction, after the optional clip."""
         if self.clip:
             x = self.node.unary(Unary.CLIP, x, -self.clip, self.clip)
         fn, p0, p1 = self.functions[index]
@@ -64,7 +64,7 @@ class Cell:
         return self.node.binary(Binary.MUL, a, b)
 
     def step(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
-        """The state after a step; x [batch, gates * H] is the input's share of the gates."""
+        """The state after a step. x [batch, gates * H]: the contribution of the input to the gates."""
         return {"RNN": self._rnn, "GRU": self._gru, "LSTM": self._lstm}[self.node.op_type](x, state)
 
     def _rnn(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -77,14 +77,14 @@ class Cell:
         bias = [node.slice(self.bias, 0, start * self.hidden, count * self.hidden) for start, count in ((0, 2), (2, 1))]
         gates = self.activate(0, self.add(self.part(x, 0, 2), node.add("matmul", h, both, bias[0])))
         update, reset = self.part(gates, 0), self.part(gates, 1)
-        # With the flag the reset gate acts on the product and its bias, otherwise on the state before it.
+        # With linear_before_reset the reset gate is applied to the product including its bias, otherwise to the state
+        # before it.
         if self.linear_before_reset:
             share = self.mul(reset, node.add("matmul", h, last, bias[1]))
         else:
             share = node.add("matmul", self.mul(reset, h), last, bias[1])
         new = self.activate(1, self.add(self.part(x, 2), share))
-        # (1 - update) * new + update * h
-        # One product less than the definition has.
+        # (1 - update) * new + update * h, with one product less
         return [self.add(new, self.mul(update, node.binary(Binary.SUB, h, new)))]
 
     def _lstm(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
@@ -119,18 +119,18 @@ def _functions(node: Node, directions: int) -> list[list[tuple[Unary, float, flo
 
 
 def _direction(node: Node, tensor: Tensor, index: int) -> Tensor:
-    """One direction of a parameter that has them as its first dimension."""
+    """One direction of a parameter whose first dimension is the direction."""
     return node.reshape(node.slice(tensor, 0, index, 1), tensor.shape[1:])
 
 
 def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: bool) -> list[Tensor]:
-    """The hidden state of every step, by time; ``state`` ends as the last one.
+    """The hidden states of all steps, in order of time. ``state`` is updated to the last one.
 
-    ``share`` [steps * batch, gates * H] is the input's share of the gates.
+    ``share`` [steps * batch, gates * H]: the contribution of the input to the gates.
     """
     lengths, batch = node.optional(4), state[0].shape[0]
     steps = share.shape[0] // batch
-    # By time and not in the order of making: a reversed layer begins at the end, its outputs do not.
+    # In order of time: a reversed layer begins at the end, but its outputs do not.
     hidden: dict[int, Tensor] = {}
     for time in range(steps - 1, -1, -1) if backwards else range(steps):
         made = new = cell.step(node.slice(share, 0, time * batch, batch), state)
@@ -138,7 +138,7 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
         if lengths is not None:
             # A sequence that has ended keeps its state, and its output is zero.
             alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), node.like(time, lengths))
-            # A sequence without steps ends, like onnxruntime, with a state of zeros.
+            # A sequence without steps ends with a state of zeros, as in onnxruntime.
             new = [
                 node.add("select", alive, after, before if time else node.like(0, after))
                 for after, before in zip(made, state, strict=True)
@@ -151,7 +151,7 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
 def _initial(
     node: Node, count: int, index: int, shape: tuple[int, int], batch_first: bool, like: Tensor
 ) -> list[Tensor]:
-    """The initial states of one direction: given or zeros."""
+    """The initial states of one direction, given or zero."""
     states = []
     for given in (node.optional(5 + i) for i in range(count)):
         if given is None:
@@ -162,7 +162,7 @@ def _initial(
 
 
 def _cells(node: Node, hidden: int, directions: int, like: Tensor) -> list[tuple[Cell, Tensor, Tensor]]:
-    """(cell, the input's weights [features, gates * H], the input's bias) of each direction."""
+    """(cell, input weights [features, gates * H], input bias) per direction."""
     width = GATES[node.op_type] * hidden
     bias, peephole = node.optional(3), node.optional(7)
     if bias is None:
@@ -184,7 +184,7 @@ def _cells(node: Node, hidden: int, directions: int, like: Tensor) -> list[tuple
 
 
 def _check(node: Node, x: Tensor, directions: int) -> int:
-    """The hidden size, after a look at the shapes of the weights."""
+    """The hidden size. Checks the shapes of the weights."""
     w, r = node.input(1), node.input(2)
     gates, hidden = GATES[node.op_type], node.int_attr("hidden_size", r.shape[-1] if r.shape else 0)
     if w.shape != (directions, gates * hidden, x.shape[2]) or r.shape != (directions, gates * hidden, hidden):

@@ -31,7 +31,7 @@ def reduction(node: Node) -> Tensor:
     given = node.ints_attr("axes")
     if given is None and node.optional(1) is not None:
         given = node.int_values(1)
-    # Without axes it reduces all of them, or none, which None represents.
+    # Without axes it reduces all of them or, with noop_with_empty_axes, none (None).
     empty = None if node.int_attr("noop_with_empty_axes", 0) else list(range(len(x.shape)))
     axes = node.normal_axes(given, len(x.shape)) if given else empty
     keep = bool(node.int_attr("keepdims", 1))
@@ -55,7 +55,7 @@ def _log_sum_exp(node: Node, x: Tensor, axes: list[int] | None, keep: bool) -> T
         return node.unary(Unary.LOG, node.reduce(Reduce.SUM, node.unary(Unary.EXP, x), axes, keep))
     most = node.reduce(Reduce.MAX, x, axes)
     if x.dtype.is_float:
-        # A row whose maximum is infinite must not become inf - inf.
+        # A row whose maximum is infinite must not give inf - inf.
         info = {DType.FLOAT16: 65504.0}.get(x.dtype, 3.3895313892515355e38)
         most = node.unary(Unary.CLIP, most, -info, info)
     total = node.reduce(Reduce.SUM, node.unary(Unary.EXP, node.binary(Binary.SUB, x, most)), axes)

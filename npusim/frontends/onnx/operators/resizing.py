@@ -1,4 +1,4 @@
-"""Resize and Upsample as one ``resample`` per axis: tables of source positions and weights, computed here."""
+"""Resize and Upsample as one ``resample`` per axis, with tables of source positions and weights computed here."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ COORDINATES = (
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 SIMPLE = "simple"
-"""The rounding before models could select it: down from a larger image the next pixel, else the previous one."""
+"""The rounding before models could select it: the next pixel when shrinking, otherwise the previous one."""
 HALF_WAY = 1e-6
-"""A position that is nearer than that to the middle between two neighbours is the middle, as in onnxruntime."""
+"""A position that is nearer than this to the middle between two neighbours counts as the middle, as in onnxruntime."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How positions are mapped and neighbours weighted: as onnxruntime does it, but for align_corners."""
+    """Mapping of positions and weights of neighbours, as in onnxruntime except for align_corners."""
 
     mode: str
     coordinates: str
@@ -43,9 +43,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class ResizedAxis:
-    """One dimension: its size before and after, the scale between, and the region of interest.
+    """One dimension: sizes before and after, scale, and region of interest.
 
-    ``is_sized``: the size after is given, and the scale follows from it."""
+    ``is_sized``: the new size is given, and the scale follows from it.
+    """
 
     size: int
     out: int
@@ -56,8 +57,8 @@ class ResizedAxis:
 
 
 def source_positions(rule: Rule, axis: ResizedAxis) -> Array:
-    """For each output index its position in the input, as float32."""
-    # In single precision and in onnxruntime's order: which neighbour is the nearest may hang on the last bit.
+    """The position of each output index in the input, as float32."""
+    # In single precision and in the order of onnxruntime, because the last bit may determine the nearest neighbour.
     x, scale = np.arange(axis.out, dtype=np.float32), np.float32(axis.scale)
     half, last = np.float32(0.5), np.float32(axis.size - 1)
     if rule.coordinates == "half_pixel_symmetric":
@@ -65,8 +66,8 @@ def source_positions(rule: Rule, axis: ResizedAxis) -> Array:
         offset = float(np.float32(axis.size) / 2 * (np.float32(1) - adjustment))
         return (offset + (x.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(np.float32)
     if rule.coordinates == "align_corners":
-        # As in the standard's reference: the length is scale * size, which need not be whole. onnxruntime takes the
-        # number of elements, and fails the standard's own examples of downsampling.
+        # As in the reference of the standard: the length is scale * size, which need not be an integer. onnxruntime
+        # uses the number of elements, and fails the standard's own examples of downsampling.
         length = np.float32(axis.out if axis.is_sized else axis.scale * axis.size)
         return x * last / (length - np.float32(1)) if axis.out > 1 and length != 1 else np.zeros_like(x)
     if rule.coordinates == "asymmetric":
@@ -82,7 +83,7 @@ def source_positions(rule: Rule, axis: ResizedAxis) -> Array:
 
 
 def _nearest(rule: Rule, position: Array, scale: float) -> Array:
-    """The neighbour that is taken, as an integer position that may be outside."""
+    """The nearest neighbour as an integer position, which may be outside."""
     if rule.nearest == SIMPLE:
         return np.ceil(position) if scale < 1 else np.floor(position)
     if rule.nearest.startswith("round"):
@@ -101,9 +102,9 @@ def _cubic(distance: Array, a: float) -> Array:
 
 
 def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
-    """(index INT32 [out, taps], weight FLOAT32 [out, taps]); index -1 where nothing is taken."""
+    """(index INT32 [out, taps], weight FLOAT32 [out, taps]). Index -1: no contribution."""
     position = source_positions(rule, axis)
-    if rule.antialias and axis.out == axis.size:  # only what lies outside changes
+    if rule.antialias and axis.out == axis.size:  # only positions outside change
         index, weight = np.arange(axis.size)[:, None], np.ones((axis.size, 1))
     elif rule.mode == "nearest":
         index = _nearest(rule, position, axis.scale)[:, None]
@@ -111,7 +112,7 @@ def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
     else:
         reach = 1 if rule.mode == "linear" else 2
         shrink = min(axis.scale, 1.0) if rule.antialias else 1.0
-        # Shrinking with antialias widens the filter by the same factor, so that every input pixel counts somewhere.
+        # Shrinking with antialias widens the filter by the same factor, so that every input pixel contributes.
         first = math.floor(-reach / shrink) + 1
         base = np.floor(position)
         offsets = np.arange(first, 2 - first if shrink < 1 else reach + 1)
@@ -121,7 +122,8 @@ def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
         if rule.antialias:
             weight = weight / weight.sum(axis=1, keepdims=True)
     if rule.exclude_outside:
-        # Pixels outside lose their weight to those inside; without the flag the edge pixel replaces them (clip below).
+        # The weight of pixels outside is moved to those inside. Without the flag the edge pixel replaces them (clip
+        # below).
         weight = np.where((index >= 0) & (index < axis.size), weight, 0.0)
         weight = weight / weight.sum(axis=1, keepdims=True)
     index = np.clip(index, 0, axis.size - 1).astype(np.int32)
@@ -132,11 +134,11 @@ def tables(rule: Rule, axis: ResizedAxis) -> tuple[Array, Array]:
 
 
 def resize(node: Node, x: Tensor, axes: dict[int, ResizedAxis], rule: Rule, extrapolation: float = 0.0) -> Tensor:
-    """x resampled along each of the axes."""
-    # Resampling is linear and taps outside add nothing: so x less the value is resampled, and the value added again.
+    """Resample x along each of the axes."""
+    # Resampling is linear, and taps outside add nothing: subtract the value before, and add it again after.
     if extrapolation:
         x = node.binary(Binary.SUB, x, node.like(extrapolation, x))
-    # Like onnxruntime, an image of the requested size is not resampled.
+    # As in onnxruntime, an image that already has the requested size is not resampled.
     same_sizes = rule.coordinates != "align_corners" and all(axis.out == axis.size for axis in axes.values())
     for position, axis in sorted(axes.items()):
         if axis.out == 0 or axis.size == 0:
@@ -174,16 +176,16 @@ def _read_rule(node: Node) -> Rule:
 
 
 def scaled_axes(node: Node, shape: tuple[int, ...], axes: list[int], scales: list[float]) -> dict[int, ResizedAxis]:
-    """Axes whose sizes follow from scales."""
+    """Axes with sizes computed from scales."""
     if len(scales) != len(axes) or any(not math.isfinite(s) or s <= 0 for s in scales):
         node.damaged(f"scales {scales} must be positive, one for each of {len(axes)} dimensions")
     pairs = zip(axes, scales, strict=True)
-    # In single precision, as shape inference does it.
+    # In single precision, as in shape inference.
     return {a: ResizedAxis(shape[a], math.floor(np.float32(shape[a]) * np.float32(scale)), scale) for a, scale in pairs}
 
 
 def _sized_axes(node: Node, shape: tuple[int, ...], axes: list[int], sizes: list[int]) -> dict[int, ResizedAxis]:
-    """Axes of given sizes, which a policy may change to keep the aspect ratio."""
+    """Axes with given sizes, which a policy may change to keep the aspect ratio."""
     policy = node.text_attr("keep_aspect_ratio_policy", "stretch")
     if len(sizes) != len(axes) or min(sizes, default=1) < 0 or any(shape[axis] == 0 for axis in axes):
         node.damaged(f"sizes {sizes} must be >= 0, one for each of {len(axes)} dimensions of {list(shape)}")

@@ -1,4 +1,4 @@
-"""GridSample: each output pixel is a weighted sum of input pixels that computed positions pick."""
+"""GridSample: each output pixel is a weighted sum of input pixels at computed positions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
 CUBIC = -0.75
-"""The coefficient of the cubic convolution kernel that the standard fixes."""
+"""The coefficient of the cubic convolution kernel, as fixed by the standard."""
 PADDINGS = ("zeros", "border", "reflection")
 
 
@@ -37,7 +37,8 @@ def _scaled(node: Node, x: Tensor, factor: float, offset: float) -> Tensor:
 
 
 def _position(node: Node, grid: Tensor, component: int, size: int, align: bool) -> Tensor:
-    """The grid's component as a position in pixels: -1 and 1 are the outermost pixels' centres, or their edges."""
+    """A component of the grid as a position in pixels: -1 and 1 are the centres, or the outer edges, of the border
+    pixels."""
     column = node.slice(grid, len(grid.shape) - 1, component, 1)
     position = node.reshape(column, grid.shape[:-1])
     half = (size - 1) / 2 if align else size / 2
@@ -53,7 +54,7 @@ def _polynomial(node: Node, x: Tensor, coefficients: tuple[float, ...]) -> Tenso
 
 
 def _weights(node: Node, fraction: Tensor, mode: str) -> list[Tensor]:
-    """Weights of the neighbours below and above; of four for the cubic kernel."""
+    """Weights of the neighbours: two for linear, four for cubic interpolation."""
     if mode == "linear":
         return [_scaled(node, fraction, -1.0, 1.0), fraction]
     rest = _scaled(node, fraction, -1.0, 1.0)
@@ -64,13 +65,13 @@ def _weights(node: Node, fraction: Tensor, mode: str) -> list[Tensor]:
 
 
 def _inside(node: Node, index: Tensor, size: int, padding: str, align: bool) -> Tensor:
-    """Indices outside [0, size) brought inside."""
+    """Map indices outside [0, size) to the inside."""
     if padding != "reflection":
         return _integers(node, Binary.MIN, _integers(node, Binary.MAX, index, 0), size - 1)
     period = 2 * (size - 1) if align else 2 * size
     if period == 0:
         return _integers(node, Binary.MUL, index, 0)
-    # MOD has the sign of the divisor, so pixels to the left of the image are reflected like those to the right.
+    # MOD has the sign of the divisor, so pixels left of the image are reflected like those right of it.
     folded = _integers(node, Binary.MOD, index, period)
     mirrored = node.binary(Binary.SUB, node.const(np.int64(period if align else period - 1)), folded)
     return node.binary(Binary.MIN, folded, mirrored)
@@ -109,9 +110,9 @@ def grid_sample(node: Node) -> Tensor:
     n, channels, sizes = x.shape[0], x.shape[1], x.shape[2:]
     if not x.size:
         node.refuse("an empty input is not supported")
-    # Channels last: a pixel with all of its channels is then one row of a gather.
+    # Channels last, so that a pixel with all channels is one row of a gather.
     rows = node.reshape(node.transpose(x, (0, *range(2, rank + 2), 1)), (n * math.prod(sizes), channels))
-    # The grid's last component belongs to the first spatial dimension.
+    # The last component of the grid belongs to the first spatial dimension.
     positions = [_position(node, grid, rank - 1 - axis, size, align) for axis, size in enumerate(sizes)]
     options = [_taps(node, p, size, mode, padding, align) for p, size in zip(positions, sizes, strict=True)]
     node.limit(n)

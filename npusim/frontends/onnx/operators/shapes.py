@@ -1,4 +1,4 @@
-"""Operators that arrange elements: reshape, transpose, slice, concat, pad and their kin."""
+"""Operators that rearrange elements: reshape, transpose, slice, concat, pad and similar."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ def split(node: Node) -> list[Tensor]:
 
 
 def slice_range(start: int, end: int, step: int, dim: int) -> tuple[int, int, int]:
-    """(start, step, size) of a slice as numpy and ONNX clamp it."""
-    # Python clamps as ONNX does, ends of INT64_MAX or INT64_MIN for "to the end" included.
+    """(start, step, size) of a slice, clamped as in numpy and ONNX."""
+    # Python clamps as ONNX does, including INT64_MAX and INT64_MIN for "to the end".
     first, last, step = slice(start, end, step).indices(dim)
     size = len(range(first, last, step))
-    # In one form, so that an empty or single element never has an offset or step that leaves the tensor.
+    # Normalised, so that an empty or single element never has an offset or step outside the tensor.
     return (first if size else 0), (step if size > 1 else 1), size
 
 
@@ -166,7 +166,7 @@ def _pad(node: Node, pads: list[int], value: float, axes: list[int] | None) -> T
     before, after = [0] * rank, [0] * rank
     for index, axis in enumerate(axes):
         before[axis], after[axis] = pads[index], pads[index + len(axes)]
-        # Negative padding takes elements away, before anything is added.
+        # Negative padding removes elements before any are added.
         low, high = max(-before[axis], 0), max(-after[axis], 0)
         if low or high:
             x = node.slice(x, axis, low, x.shape[axis] - low - high)
@@ -209,7 +209,7 @@ def tile(node: Node) -> Tensor:
         node.damaged(f"repeats {repeats} do not describe {list(x.shape)}")
     if all(count == 1 for count in repeats):
         return x
-    # A dimension of 1 beside each, which is repeated by a view; the reshape makes the copy, and makes it once.
+    # A dimension of 1 before each one is repeated by a view. The reshape then makes the only copy.
     one = [part for dim in x.shape for part in (1, dim)]
     many = [part for count, dim in zip(repeats, x.shape, strict=True) for part in (count, dim)]
     whole = [count * dim for count, dim in zip(repeats, x.shape, strict=True)]

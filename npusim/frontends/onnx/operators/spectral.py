@@ -1,4 +1,4 @@
-"""Fourier transforms: products with constant matrices of sines and cosines."""
+"""Fourier transforms as products with constant matrices of sines and cosines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from npusim.isa.functions import Binary
 from npusim.ops.base import Array
 
 _PARTS = 2
-"""A complex number is two elements, the real part first."""
+"""A complex number is two elements, real part first."""
 
 
 def waves(length: int, bins: int, rows: int, sign: float) -> tuple[Array, Array]:
     """(cosines, sines) of the angle ``sign`` * 2 pi * row * bin / length, as [rows, bins] in float64."""
-    # The product of row and bin is reduced in integers: large angles would lose the digits that count.
+    # The product of row and bin is reduced as an integer, because large angles lose significant digits.
     angles = sign * 2 * math.pi * ((np.arange(rows)[:, None] * np.arange(bins)) % length) / length
     return np.cos(angles), np.sin(angles)
 
@@ -29,9 +29,9 @@ def _dft(node: Node, axis: int, length: int | None) -> Tensor:
     rank, parts = len(x.shape), x.shape[-1] if x.shape else 0
     if rank < 2 or parts not in (1, _PARTS) or axis == rank - 1:
         node.damaged(f"the input must be numbers of one or two parts beside axis {axis}, is {list(x.shape)}")
-    back = onesided and inverse  # from half a spectrum, whose other half mirrors it, to real numbers
+    back = onesided and inverse  # from half a spectrum, whose other half is its mirror image, to real numbers
     if onesided and parts != 1 + inverse:
-        node.damaged(f"onesided {'wants' if inverse else 'does not take'} complex numbers")
+        node.damaged(f"onesided {'needs' if inverse else 'does not support'} complex numbers")
     length = (2 * (x.shape[axis] - 1) if back else x.shape[axis]) if length is None else length
     if length < 1:
         node.damaged(f"the length must be > 0, is {length}")
@@ -39,7 +39,7 @@ def _dft(node: Node, axis: int, length: int | None) -> Tensor:
     rows, results = min(length // 2 + 1 if back else length, x.shape[axis]), 1 if back else _PARTS
     node.limit(rows * parts * bins * results)
     cos, sin = waves(length, bins, rows, 1.0 if inverse else -1.0)
-    # Rows: the parts of an element; columns: those of a bin.
+    # Rows: parts of an element; columns: parts of a bin.
     matrix = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)][:parts], 1)[..., :results]
     if inverse:
         matrix /= length
@@ -72,7 +72,8 @@ def dft(node: Node) -> Tensor:
 
 @handles("STFT", since=17, limits=["of real signals"])
 def stft(node: Node) -> Tensor:
-    """A convolution: each bin is two kernels as long as a frame, and frames are a stride apart."""
+    """Import STFT as a convolution: each bin is two kernels of the length of a frame, and the stride is the frame
+    step."""
     x, step, window = node.input(0), int(node.scalar_value(1)), node.optional(2)
     if len(x.shape) not in (2, 3) or x.shape[2:] not in ((), (1,)):
         node.refuse(f"signals of complex numbers are not supported: {list(x.shape)}")
