@@ -85,7 +85,9 @@ def test_a_design_is_written_as_a_device(cli: Cli, space: Path, tmp_path: Path) 
 
 
 def test_what_cannot_be_done_is_one_paragraph(cli: Cli, space: Path, tmp_path: Path) -> None:
-    assert "--cluster: not with --workers" in cli("explore", space, "--workers", 2, "--cluster", "tcp://a:1").message
+    assert (
+        "--cluster: not used with --workers" in cli("explore", space, "--workers", 2, "--cluster", "tcp://a:1").message
+    )
     assert "no such file" in cli("explore", tmp_path / "none.toml").message
     assert "there is no directory" in cli("explore", space, "--csv", tmp_path / "no" / "a.csv").message
     assert "there is no directory" in cli("explore", space, "--store", tmp_path / "no" / "a.study").message

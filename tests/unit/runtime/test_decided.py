@@ -77,7 +77,7 @@ def test_executors_refuse_them_too(session: Session) -> None:
             executor.submit(Request(program, {"x": LESS, **LIMIT}))
         with (
             executor.buffer(12) as buffer,
-            pytest.raises(InputError, match=r"'x' decides .* must be given as an array"),
+            pytest.raises(InputError, match=r"'x' determines .* must be given as an array"),
         ):
             executor.submit(Request(program, {"x": buffer, **LIMIT}))
 

@@ -58,7 +58,7 @@ def test_a_network_of_the_usual_size_is_small_enough_for_a_repository():
     ("damage", "says"),
     [
         (lambda text: "npusim timeline 7\n" + text.partition("\n")[2], "line 1: must be 'npusim timeline 1'"),
-        (lambda text: text[:-1], "is cut"),
+        (lambda text: text[:-1], "is truncated"),
         (lambda text: text.replace("cycles ", "bicycles ", 1), "line 4: is not a line of a timeline: 'bicycles"),
         (lambda text: text.replace("taken_ps=", "taken_ps=x", 1), "is not a line of a timeline"),
         (lambda text: text.replace("digest", "  digest", 1), "is not a line of a timeline"),
