@@ -75,6 +75,21 @@ def _infer_slice(inputs: Inputs, attrs: Attrs) -> list[Result]:
     return [(tuple(sizes), x.dtype)]
 
 
+def _infer_windows(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, (axis, size, step) = operand(inputs, 0), (attrs[name] for name in ("axis", "size", "step"))
+    if not 0 <= axis < len(x.shape) or min(size, step) < 1 or size > x.shape[axis]:
+        raise ModelError(f"windows of {size} in steps of {step} along axis {axis} do not fit into {list(x.shape)}")
+    count = (x.shape[axis] - size) // step + 1
+    return [((count, *x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)]
+
+
+def _windows(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    axis, size, step = (op.attrs[name] for name in ("axis", "size", "step"))
+    found = np.lib.stride_tricks.sliding_window_view(present(arrays, 0), size, axis)
+    # Windows come first, and their elements at the place of the axis.
+    return [np.moveaxis(np.moveaxis(found, axis, 0)[::step], -1, axis + 1)]
+
+
 def _slice(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     index = []
     for start, step, size in zip(op.attrs["starts"], op.attrs["steps"], op.attrs["sizes"], strict=True):
@@ -252,6 +267,17 @@ define(
     unit=Unit.DMA,
     form=Lowered.VIEW,
     attrs={"starts": REQUIRED, "steps": REQUIRED, "sizes": REQUIRED},
+    folding=Folding.VIEW,
+)
+define(
+    "windows",
+    "x",
+    "element i of a new first dimension is the part of x from i * step to i * step + size along the axis",
+    infer=_infer_windows,
+    reference=_windows,
+    unit=Unit.DMA,
+    form=Lowered.VIEW,
+    attrs={"axis": REQUIRED, "size": REQUIRED, "step": REQUIRED},
     folding=Folding.VIEW,
 )
 define(

@@ -324,11 +324,18 @@ def _filled(view: View) -> View:
     return View(view.buffer, offset, shape, strides, view.dtype)
 
 
+def _windows(op: Op, source: View) -> View:
+    """Windows along an axis, which may overlap, as a dimension of their own."""
+    strides = (op.attrs["step"] * source.strides[op.attrs["axis"]], *source.strides)
+    return View(source.buffer, source.offset, op.output.shape, strides, source.dtype)
+
+
 VIEW_RULES: dict[str, Callable[[Op, View], View | None]] = {
     "reshape": lambda op, source: source.reshape(op.attrs["shape"]),
     "transpose": lambda op, source: source.permute(op.attrs["perm"]),
     "slice": lambda op, source: source.slice(op.attrs["starts"], op.attrs["sizes"], op.attrs["steps"]),
     "expand": lambda op, source: source.broadcast(op.attrs["shape"]),
+    "windows": _windows,
 }
 """The output of a view operator as a view of its input; None if strides cannot express it."""
 
@@ -347,12 +354,15 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
         return [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
 
     def runs(axis: int) -> int:
-        """The runs of all boxes, on the side that has more."""
+        """The runs on both sides that one channel moves one after the other."""
         box = tile(axis)
         part = View(target.buffer, 0, tuple(box), target.strides, target.dtype)
         other = part if source is None else View(source.buffer, 0, tuple(box), source.strides, source.dtype)
-        pieces = sum(count * work.runs for work, count in _direct_works(CopyPart(other, part)))
-        return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1)
+        pieces = sum(count * (work.runs + work.pieces) for work, count in _direct_works(CopyPart(other, part)))
+        # Parts whose addresses interleave are written one after the other, in the order of the program.
+        low, high = part.extent()
+        apart = high - low <= box[axis] * abs(target.strides[axis])
+        return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1) * (1 if apart else ways)
 
     # Only dimensions that can be cut into that many parts, if there are any.
     wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]

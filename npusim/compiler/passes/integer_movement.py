@@ -58,6 +58,7 @@ MOVEMENT = {
     "transpose": Movement(),
     "slice": Movement(),
     "expand": Movement(),
+    "windows": Movement(),
     "gather": Movement(),
     "gather_elements": Movement(),
     "pad": Movement(),

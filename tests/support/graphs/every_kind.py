@@ -366,7 +366,12 @@ def resampled(m: Maker) -> Tensor:
 def copied(m: Maker) -> list[Tensor]:
     x = m.x(5, 6, 7, dtype=I16)
     back = m.add("slice", x, starts=(4, 0, 5), steps=(-2, 3, -1), sizes=(3, 2, 6))
-    return [back, m.add("transpose", x, perm=(2, 0, 1)), m.add("expand", m.x(3, 1, dtype=U8), shape=(2, 3, 4))]
+    return [
+        back,
+        m.add("transpose", x, perm=(2, 0, 1)),
+        m.add("expand", m.x(3, 1, dtype=U8), shape=(2, 3, 4)),
+        m.add("windows", x, axis=1, size=3, step=2),
+    ]
 
 
 @case(TWIN)

@@ -408,6 +408,17 @@ def expand(g: Grower) -> None:
     g.moved("expand", [x], shape=tuple(shape))
 
 
+def windows(g: Grower) -> None:
+    x = g.operand()
+    axes = [axis for axis, dim in enumerate(x.shape) if dim]
+    if not axes or len(x.shape) > 5:
+        return
+    axis = g.pick(axes)
+    size = g.integer(1, x.shape[axis])
+    if math.prod(x.shape) * x.shape[axis] <= 3 * MOST_ELEMENTS:
+        g.moved("windows", [x], axis=axis, size=size, step=g.integer(1, 3))
+
+
 def _indices(g: Grower, shape: tuple[int, ...], dim: int) -> Value:
     dtype = g.pick((DType.INT32, DType.INT64))
     index = g.rng.integers(-dim, dim, shape).astype(dtype.storage)
@@ -485,7 +496,7 @@ STEPS: dict[str, Tile] = {
     "arg_reduce": arg_reduce, "topk": topk, "resample": resample, "softmax": softmax, "normalize": normalize,
     "cumsum": cumsum, "cumprod": cumprod, "lrn": lrn, "reshape": reshape, "transpose": transpose, "slice": slice_,
     "concat": concat,
-    "pad": pad, "expand": expand, "gather": gather, "gather_elements": gather_elements,
+    "pad": pad, "expand": expand, "windows": windows, "gather": gather, "gather_elements": gather_elements,
     "scatter_elements": scatter_elements, "routine": routine,
 }  # fmt: skip
 """Every operator kind of npusim.graph."""

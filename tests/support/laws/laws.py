@@ -21,7 +21,7 @@ from npusim.ops.build import GraphBuilder
 from npusim.units import ceil_div
 from tests.support.laws import layers
 from tests.support.laws.forms import FORMS, models
-from tests.support.laws.layers import Conv
+from tests.support.laws.layers import Conv, Volume
 from tests.support.laws.measure import Figures, measure
 from tests.support.laws.quantised import file_and_network
 
@@ -119,11 +119,13 @@ _SHOWS = 20_000_000
 
 @law("a kernel of any size takes at most 1 / 0.85 of what its folds or its bytes take, whichever take longer")
 def kernel_size(rng: Random, config: Config) -> Case | None:
-    """Any numbers of channels.
+    """Any numbers of channels, of signals, images and volumes.
 
     The bound uses the unit's cost function for the layer as one instruction; the first load and the last store are not
-    overlapped.
+    overlapped. Volumes are in the layout of ONNX, so the times of their transpositions are added.
     """
+    if rng.random() < 0.25:
+        return _volume(rng, config)
     kernel, flat, side = rng.randint(2, 31), rng.random() < 0.3, layers.size(rng, 8, 64)
     layer = Conv(
         rng.choice(layers.types(config)), 1, 1 if flat else side, side * (8 if flat else 1), layers.size(rng, 3, 256),
@@ -135,6 +137,26 @@ def kernel_size(rng: Random, config: Config) -> Case | None:
     if bound < _SHOWS:
         return None
     return Case(str(layer), {"layer": (layer.graph(), config)}, lambda found: found["layer"].time_ps / (bound / 0.85))
+
+
+def _volume(rng: Random, config: Config) -> Case | None:
+    side = layers.size(rng, 5, 24)
+    volume = Volume(
+        rng.choice(layers.types(config)), (layers.size(rng, 4, 16), side, side), layers.size(rng, 3, 128),
+        layers.size(rng, 8, 128), rng.randint(2, 7),
+    )  # fmt: skip
+    if volume.macs > 2 * layers.MOST_MACS or min(volume.size) < volume.kernel:
+        return None
+    bound = volume.bound_ps(config)
+    if bound < _SHOWS:
+        return None
+    turned = dict(zip(("input", "result"), volume.transposed(), strict=True))
+    subjects = {"layer": volume.graph(), **turned}
+
+    def ratio(found: Measured) -> float:
+        return found["layer"].time_ps / (bound / 0.85 + sum(found[name].time_ps for name in turned))
+
+    return Case(str(volume), {name: (graph, config) for name, graph in subjects.items()}, ratio)
 
 
 ROWS = {

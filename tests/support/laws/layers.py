@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.frontends.onnx import load
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
@@ -17,6 +18,7 @@ from npusim.isa.functions import Binary
 from npusim.ops.build import GraphBuilder
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
+from tests.support.onnx_models.small import node_model
 
 MOST_MACS = 1 << 29
 """Per layer. Larger ones take long to compile for the smallest devices without testing anything else."""
@@ -89,13 +91,64 @@ class Conv:
         return requantised(build, build.add("conv", [x, weights], attrs), self.dtype)
 
 
-def bound_ps(layer: Conv, config: Config) -> int:
+@dataclass(frozen=True)
+class Volume:
+    """A convolution of a volume [c, depth, height, width] with a cubic kernel, as the node of an ONNX model.
+
+    The result has the size of the volume.
+    """
+
+    dtype: DType
+    size: tuple[int, int, int]
+    c: int
+    o: int
+    kernel: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, those on padding included."""
+        return math.prod(self.size) * self.o * self.c * self.kernel**3
+
+    def graph(self) -> Graph:
+        """The layer alone."""
+        low, high = (self.kernel - 1) // 2, self.kernel // 2
+        shape, kind = (1, self.c, *self.size), np.dtype(self.dtype.storage)
+        weights = np.random.default_rng(self.c).integers(-127, 128, (self.o, self.c, *(self.kernel,) * 3))
+        pads, x = [low] * 3 + [high] * 3, np.broadcast_to(np.zeros((), kind), shape)
+        if self.dtype.is_float:
+            return load(node_model("Conv", {"x": x, "w": (weights / 64).astype(kind)}, ["w"], pads=pads))
+        scale, zero = np.float32(1 / 16), np.int8(0)
+        operands = {
+            "x": x, "x_scale": scale, "x_zero": zero, "w": weights.astype(kind), "w_scale": scale, "w_zero": zero,
+            "y_scale": np.float32(1), "y_zero": zero,
+        }  # fmt: skip
+        return load(node_model("QLinearConv", operands, list(operands)[1:], pads=pads))
+
+    def transposed(self) -> list[Graph]:
+        """Transpositions of the input to channels innermost, and of the result back."""
+        found = []
+        for rows, cols in ((self.c, math.prod(self.size)), (math.prod(self.size), self.o)):
+            build = GraphBuilder("transposed")
+            x = build.input("x", (rows, cols), self.dtype)
+            found.append(build.finish([build.add("transpose", [x], {"perm": (1, 0)})]))
+        return found
+
+    def bound_ps(self, config: Config) -> int:
+        """Return the bound of an image with the rows of all slices, whose channels are those within the depth of the
+        kernel. Each element of the volume is read once."""
+        (depth, height, width), kernel = self.size, (self.kernel,) * 2
+        image = Conv(self.dtype, 1, depth * height, width, self.c * self.kernel, self.o, kernel)
+        return bound_ps(image, config, self.c)
+
+
+def bound_ps(layer: Conv, config: Config, channels: int = 0) -> int:
     """Return a lower bound of a layer's time in ps.
 
     It is the longer of two times: all products as one instruction, or each operand and result once through the pins.
-    The shortest load and store are added.
+    The shortest load and store are added. ``channels``: those in DRAM, if the layer reads some of them as several.
     """
-    x, w, item = layer.h * layer.w * layer.c, layer.o * layer.c * math.prod(layer.kernel), layer.dtype.itemsize
+    x, w = layer.h * layer.w * (channels or layer.c), layer.o * layer.c * math.prod(layer.kernel)
+    item = layer.dtype.itemsize
     y = math.prod(layer.out_hw) * layer.o
     work = MatrixWork(layer.dtype, layer.n, *layer.out_hw, layer.o, layer.c, *layer.kernel, False, True, True, item)
     model = cost_model(config)

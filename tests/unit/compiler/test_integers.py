@@ -57,6 +57,7 @@ MOVES: dict[str, Callable[[GraphBuilder, Tensor], Tensor]] = {
     "transpose": lambda b, x: b.add("transpose", [x], {"perm": (0, 2, 1, 3)}),
     "slice": lambda b, x: b.add("slice", [x], {"starts": (0, 1, 0, 0), "steps": (1,) * 4, "sizes": (1, 1, 4, 4)}),
     "expand": lambda b, x: b.add("expand", [x], {"shape": (3, 2, 4, 4)}),
+    "windows": lambda b, x: b.add("windows", [x], {"axis": 2, "size": 3, "step": 1}),
     "gather": lambda b, x: b.add("gather", [x, b.const(np.array([1, 0, 0], np.int32))], {"axis": 1}),
     "pool": lambda b, x: b.add("pool", [x], MAXIMUM),
 }

@@ -81,6 +81,7 @@ SAMPLES: dict[str, Sample] = {
     "concat": Sample({"axis": 1}, (SQUARE, SQUARE)),
     "pad": Sample({"before": (1, 0), "after": (0, 2), "mode": "constant"}),
     "expand": Sample({"shape": (3, 4, 6)}),
+    "windows": Sample({"axis": 1, "size": 3, "step": 2}),
     "gather": Sample({"axis": 1}, constants=(np.int64([5, -1, 0]),)),
     "gather_elements": Sample({"axis": 1}, constants=(np.int64([[5], [0], [1], [-1]]),)),
     "scatter_elements": Sample(

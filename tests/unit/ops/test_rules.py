@@ -97,6 +97,7 @@ SHAPES: list[tuple[str, Operands, dict[str, Any], list[tuple[tuple[int, ...], DT
     ("pad", [((2, 3), I8)], {**PAD, "before": (2, 3), "after": (0, 0), "mode": "wrap"}, [((4, 6), I8)]),
     ("pad", [((1, 0), I8)], {**PAD, "before": (9, 0), "after": (0, 0), "mode": "edge"}, [((10, 0), I8)]),
     ("expand", [((2, 1), I8)], {"shape": (3, 2, 4)}, [((3, 2, 4), I8)]),
+    ("windows", [((2, 9, 3), I8)], {"axis": 1, "size": 4, "step": 2}, [((3, 2, 4, 3), I8)]),
     ("gather", [((2, 3, 4), I8), ((5, 6), I32)], {"axis": 1}, [((2, 5, 6, 4), I8)]),
     ("gather_elements", [((2, 3), I8), ((1, 7), I64)], {"axis": 1}, [((1, 7), I8)]),
     ("scatter_elements", [((2, 3), I8), ((1, 7), I64), ((1, 7), I8)], {"axis": 1, "reduction": "min"}, [((2, 3), I8)]),
@@ -207,6 +208,9 @@ REFUSED: list[tuple[str, Operands, dict[str, Any], str]] = [
     ("pad", [((2, 3), I8)], {**PAD, "before": (2, 0), "after": (0, 0), "mode": "reflect"}, "is at most 1 on a side"),
     ("pad", [((2, 3), I8)], {**PAD, "before": (0, 0), "after": (3, 0), "mode": "wrap"}, "is at most 2 on a side"),
     ("pad", [((2, 0), I8)], {**PAD, "before": (0, 1), "after": (0, 0), "mode": "edge"}, "is at most 0 on a side"),
+    ("windows", [((2, 3), I8)], {"axis": 1, "size": 4, "step": 1}, r"windows of 4 .* do not fit into \[2, 3\]"),
+    ("windows", [((2, 3), I8)], {"axis": 2, "size": 1, "step": 1}, "along axis 2 do not fit"),
+    ("windows", [((2, 3), I8)], {"axis": 0, "size": 1, "step": 0}, "in steps of 0"),
     ("expand", [((2, 3), I8)], {"shape": (2, 1)}, r"cannot expand \[2, 3\] to \[2, 1\]"),
     ("expand", [((2, 3), I8)], {"shape": (-2, 3)}, "dimensions must be >= 0"),
     ("gather", [((2, 3), I8), ((5,), I16)], {"axis": 1}, "indices must be int32 or int64, got int16"),
@@ -335,7 +339,7 @@ def test_units() -> None:
         "gather_elements", "scatter_elements", "topk",
     }  # fmt: skip
     assert {name for name, unit in units.items() if unit is Unit.DMA} == {
-        "reshape", "transpose", "slice", "expand", "concat", "pad", "gather",
+        "reshape", "transpose", "slice", "expand", "concat", "pad", "gather", "windows",
     }  # fmt: skip
     routine = REGISTRY["routine"]
     assert routine.unit_of({"name": "npusim.roi_align", "version": 1}) is Unit.VECTOR

@@ -130,13 +130,16 @@ def _convolve_volume(
     node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
 ) -> Tensor:
     """A volume convolution as a convolution of images: the slices within the kernel depth become channels."""
-    (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
     around = {"before": (0, 0, window.begin[0], 0, 0), "after": (0, 0, window.end[0], 0, 0)}
+    deepest = x.shape[2] + window.begin[0] + window.end[0]
+    if deepest < window.extent(0):
+        node.damaged(f"a window of {window.extent(0)} does not fit into {deepest} images")
+    if window.dilation[0] == 1 and node.int_attr("group", 1) == 1:
+        return _convolve_slices(node, x, w, bias, window, attrs)
+    (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
     if any(window.begin[:1] + window.end[:1]):
         x = node.add("pad", x, mode="constant", value=float(attrs["x_zero"]), **around)
     count = (depth + window.begin[0] + window.end[0] - window.extent(0)) // window.stride[0] + 1
-    if count < 1:
-        node.damaged(f"a window of {window.extent(0)} does not fit into {depth} images")
     slices = [
         node.add(
             "slice",
@@ -153,6 +156,30 @@ def _convolve_volume(
     weights = node.reshape(w, (w.shape[0], w.shape[1] * taps, *w.shape[3:]))
     y = _convolve_image(node, images, weights, bias, window.plane, attrs)
     return node.transpose(node.reshape(y, (batch, count, *y.shape[1:])), (0, 2, 1, 3, 4))
+
+
+def _convolve_slices(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
+) -> Tensor:
+    """A volume convolution as a convolution of images whose pixels have the channels of all slices: those within the
+    kernel depth are windows of these channels, which overlap, and none of them is copied."""
+    (batch, channels, depth, *plane), taps = x.shape, window.kernel[0]
+    x = node.reshape(node.transpose(x, (0, 3, 4, 2, 1)), (batch, *plane, depth * channels))
+    # Padding comes last: transfers that transpose take each element of it as long as one of the volume.
+    before, after = ((0, *ends[1:], ends[0] * channels) for ends in (window.begin, window.end))
+    if any(before + after):
+        x = node.add("pad", x, mode="constant", value=float(attrs["x_zero"]), before=before, after=after)
+    weights = node.reshape(node.transpose(w, (0, 2, 1, 3, 4)), (w.shape[0], taps * channels, *w.shape[3:]))
+    image = {"layout": "NHWC", "groups": 1, "stride": tuple(window.stride[1:]), "dilation": tuple(window.dilation[1:])}
+    sizes, done = x.shape[1:], []
+    for index in range(batch):
+        if batch > 1:
+            volume = node.add("slice", x, starts=(index, 0, 0, 0), sizes=(1, *sizes), steps=(1,) * 4)
+        pixels = node.reshape(volume if batch > 1 else x, sizes)
+        images = node.add("windows", pixels, axis=2, size=taps * channels, step=window.stride[0] * channels)
+        y = node.add("conv", images, weights, bias, pads=(0, 0, 0, 0), **image, **attrs)
+        done.append(node.reshape(node.transpose(y, (3, 0, 1, 2)), (1, y.shape[3], *y.shape[:3])))
+    return node.add("concat", *done, axis=0) if batch > 1 else done[0]
 
 
 _ONE_OR_TWO = ["one or two spatial dimensions"]
