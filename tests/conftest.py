@@ -29,14 +29,15 @@ settings.load_profile("default")
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: no collection needs to scan them, which takes half a second."""
+    """Modules and tests exist until the end, so exempt them from garbage collection, which would take half a second
+    each time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _later_files_do_not_scan_what_this_one_leaves() -> Iterator[None]:
-    """Caches grow with every file of tests, and tests that count descriptors collect garbage."""
+    """Caches grow with every test file, and tests that count descriptors collect garbage."""
     yield
     gc.collect()
     gc.freeze()
@@ -44,7 +45,7 @@ def _later_files_do_not_scan_what_this_one_leaves() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_in_the_users_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What npusim keeps - keys, programs, capabilities - stays within the test run, in other processes, too."""
+    """Keep npusim's files - keys, programs, capabilities - in the test run's directory, also in child processes."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in OWN:
             patch.setenv(variable, str(tmp_path_factory.mktemp(variable.lower())))
@@ -53,15 +54,15 @@ def _nothing_in_the_users_home(tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="session")
 def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What stands for ``sys.executable`` where a test is of what a program does, not of how Python starts it."""
+    """Return a replacement for ``sys.executable`` for tests of what a program does, not of how Python starts it."""
     with interpreter(tmp_path_factory.mktemp("warm")) as command:
         yield command
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _whatever_is_compiled_is_verified() -> Iterator[None]:
-    """A program that is only timed is not verified by the device that has just compiled it: a mistake of a lowering
-    would stay unseen. Not here."""
+    """Verify every compiled program. A device does not verify a program that it compiled itself and only times, which
+    would hide lowering errors."""
     emit = emitted.emit
 
     def verified(commands: Sequence[Command], limits: Limits) -> emitted.Emitted:
@@ -75,7 +76,7 @@ def _whatever_is_compiled_is_verified() -> Iterator[None]:
 
 @pytest.fixture(autouse=bool(os.environ.get(VARIABLE)))
 def _no_driver_does_wrong(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With $NPUSIM_DRIVER_CHECK each device of each test watches its driver, and a finding fails the test."""
+    """With $NPUSIM_DRIVER_CHECK each device of each test checks its driver, and a finding fails the test."""
     # Not an argument: one that nobody needs takes a seventh of what an empty test takes.
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     if request.node.get_closest_marker("unwatched"):

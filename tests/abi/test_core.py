@@ -1,4 +1,4 @@
-"""The C core of ONNXIFI alone, with an engine in C: under AddressSanitizer, ThreadSanitizer and valgrind."""
+"""The C core of ONNXIFI alone, with an engine in C, under AddressSanitizer, ThreadSanitizer and valgrind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_case(cases: Path, case: str) -> None:
-    # What belongs to an interpreter that has ended cannot be given back to it.
+    # Objects of an interpreter that has ended cannot be released.
     leaks = "detect_leaks=0" if case == "exit" else "detect_leaks=1"
     done = run(cases, case, ASAN_OPTIONS=leaks)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr

@@ -1,4 +1,4 @@
-"""The libraries in every kind of host: C with an empty environment, threads, forks, exits, and Pythons of all sorts."""
+"""The libraries in every kind of host: C with an empty environment, threads, forks, exits, and various Pythons."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """client.c, compiled for each flavour. It links no library of ours."""
+    """Compile client.c for each flavour. It links none of our libraries."""
     folder = tmp_path_factory.mktemp("client")
     made = {}
     for name, library in FLAVOURS.items():
@@ -135,14 +135,14 @@ def test_who_calls_a_privileged_program_does_not_say_what_it_loads(clients: dict
 
 
 def refused(text: str, reason: str) -> None:
-    """One line, which names the library and the reason."""
+    """Check for one line that names the library and the reason."""
     assert text.startswith("libonnxifi-npusim: no simulated device: ")
     assert reason in text
     assert text.count("\n") == 1
 
 
 def test_both_interfaces_at_once(model: Path, tmp_path: Path) -> None:
-    """Two libraries start Python at the same time, from two threads, and each finds its devices."""
+    """Two libraries start Python at the same time in two threads, and each finds its devices."""
     (tmp_path / "both.c").write_text(BOTH)
     gcc("-std=gnu11", "-Wall", "-Werror", tmp_path / "both.c", "-o", tmp_path / "both", "-ldl", "-lpthread")
     nnapi = next(library for library in abi.LIBRARIES if library.name == "neuralnetworks")
@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
 
 
 def test_example(tmp_path: Path) -> None:
-    """examples/onnxifi_conv.c, built by its own recipe, on the device edge: as the reference computes it."""
+    """examples/onnxifi_conv.c, built as its comment says, on the device edge: it computes what the reference does."""
     onnxruntime = pytest.importorskip("onnxruntime")
     source = ROOT / "examples/onnxifi_conv.c"
     assert len(source.read_text("utf-8").splitlines()) <= 80
@@ -206,7 +206,7 @@ def test_example(tmp_path: Path) -> None:
 
 
 def python(script: str, *arguments: str | Path, executable: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    """Run a script; ctypes and the library are there as C."""
+    """Run a script with ctypes and the library as C."""
     text = f"import ctypes, os, sys\nC = ctypes.CDLL({str(SEED.path)!r})\n{script}"
     command = [executable, "-c", text, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
@@ -270,7 +270,7 @@ def test_python_ends_with_a_run_that_waits() -> None:
 
 
 def test_python_ends_and_then_the_library_is_called(tmp_path: Path) -> None:
-    """From the destructor of another library, after the interpreter is gone."""
+    """From the destructor of another library, after the interpreter has ended."""
     (tmp_path / "late.c").write_text(LATE)
     late = tmp_path / "late.so"
     gcc("-std=gnu11", "-shared", "-fPIC", f"-I{abi.INCLUDE}", tmp_path / "late.c", "-o", late, SEED.path)
@@ -303,7 +303,7 @@ __attribute__((destructor)) static void end(void) {
 
 
 def test_the_first_call_comes_from_a_subinterpreter() -> None:
-    """From its main thread or another of its own: what is started belongs to the process, and outlives it."""
+    """From its main thread or another one: started objects belong to the process and outlive the subinterpreter."""
     pytest.importorskip("_xxsubinterpreters", reason="made through a module of Python 3.8 to 3.12")
     calls = "count = ctypes.c_size_t(9); assert C.onnxGetBackendIDs(None, ctypes.byref(count)) == 1, count"
     threaded = f"thread = threading.Thread(target=lambda: exec({calls!r}, globals())); thread.start(); thread.join()"
@@ -343,7 +343,7 @@ print("ok")
 
 
 def other_pythons() -> list[str]:
-    """Interpreters of other versions on this machine."""
+    """Return interpreters of other versions on this machine."""
     folders = sorted(Path.home().glob(".pyenv/versions/*"))
     ours = f"{sys.version_info.major}.{sys.version_info.minor}."
     return [
@@ -380,7 +380,7 @@ def test_the_module_exports_nothing_that_a_host_could_replace() -> None:
 
 
 def exported(path: Path) -> set[str]:
-    """The symbols that a shared library defines for others."""
+    """Return the symbols that a shared library exports."""
     lines = run("readelf", "--dyn-syms", "--wide", path, PATH=os.environ["PATH"]).stdout.splitlines()
     words = [line.split() for line in lines]
     return {each[7] for each in words if len(each) == 8 and each[4] == "GLOBAL" and each[6].isdigit()}

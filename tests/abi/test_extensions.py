@@ -1,4 +1,5 @@
-"""Beyond the 15 functions, through a C library: a run in one call, timing, trace, failures on demand."""
+"""Functions beyond the 15 of the specification, through a C library: a run in one call, timing, trace, injected
+failures."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Events(ctypes.Structure):
 
 
 class Bound:
-    """A graph with its tensors, on the first device."""
+    """A graph with its tensors on the first device."""
 
     def __init__(self, model: bytes, x: np.ndarray, y: np.ndarray) -> None:
         self.door = CDoor(abi.LIBRARIES[0])
@@ -63,7 +64,7 @@ class Bound:
         return int(ctypes.CFUNCTYPE(c_int32)(address)(*arguments))
 
     def start(self, traces: Events | None = None) -> int:
-        """The output event of a run that has begun."""
+        """Start a run and return its output event."""
         fence = Fence(tag=MemoryFenceV1().tag)
         status = self.call(
             "onnxSetIOAndRunGraphFunction",
@@ -79,7 +80,7 @@ class Bound:
         return int(fence.event)
 
     def wait_for(self, event: int, milliseconds: int) -> tuple[int, int, int, str]:
-        """(status, state, status of the event, message)"""
+        """Return (status, state, status of the event, message)."""
         state, status, text, length = c_int32(), c_int32(), ctypes.create_string_buffer(512), c_size_t(512)
         result = self.call(
             "onnxWaitEventForFunction",
@@ -111,7 +112,7 @@ def test_every_listed_extension_is_there(small: Bound) -> None:
 
 
 def test_timing_and_trace_of_a_run() -> None:
-    """The same numbers as through the Python door, and the trace of the same run."""
+    """The numbers are those of the Python interface, and the trace is that of the same run."""
     x, y = np.ones((1, 3, 16, 16), np.float32), np.zeros((1, 10), np.float32)
     bound, traces = Bound(convolution(), x, y), Events()
     event = bound.start(traces)
@@ -134,7 +135,7 @@ def test_timing_and_trace_of_a_run() -> None:
 
 
 def python_timing(x: np.ndarray) -> tuple[int, int]:
-    """(cycles, run_ps) of the convolution through hal.onnxifi."""
+    """Return (cycles, run_ps) of the convolution through hal.onnxifi."""
     _, ids, _ = onnxifi.onnxGetBackendIDs(16)
     _, backend = onnxifi.onnxInitBackend(ids[0])
     _, graph = onnxifi.onnxInitGraph(backend, None, convolution())
@@ -189,7 +190,7 @@ def test_failures_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_more_runs_at_once_than_the_device_has_room_for(small: Bound) -> None:
-    """They wait their turn in the core; none fails."""
+    """They wait in the core; none fails."""
     assert small.door.onnxSetGraphIO(small.graph, small.inputs, small.outputs) == 0
     start = MemoryFenceV1(small.door.onnxInitEvent(small.backend)[1])
     ends = [MemoryFenceV1() for _ in range(600)]

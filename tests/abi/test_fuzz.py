@@ -1,4 +1,4 @@
-"""A small part of the fuzz; ``python -m tests.support.fuzz.run`` is all of it."""
+"""A small part of the fuzz; ``python -m tests.support.fuzz.run`` runs all of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from tests.support.fuzz import run as fuzz
 
 SEED = 45
-"""For which twelve cases of the faulty library hold one of each kind of failure."""
+"""With this seed, twelve cases of the faulty library contain each kind of failure."""
 FILES = ("spaces", "stores", *fuzz.GIVEN)
-"""Libraries whose tests are elsewhere: tests/property/test_given_files.py, tests/unit/explore."""
+"""Libraries that are tested elsewhere: tests/property/test_given_files.py, tests/unit/explore."""
 LIBRARIES = [library for library in fuzz.MODULES if library not in FILES]
 CASES = {
     "onnxifi": 200,
@@ -26,7 +26,7 @@ CASES = {
     "uml": 20,
 }
 MANY = {"npu-files": 5000, "vfio-user": 2000, "pci-proxy": 2000, "uml": 300}
-"""Cases of what takes long: a program computed, a session of hundreds of messages."""
+"""Numbers of cases for slow libraries, which execute a program or a session of hundreds of messages per case."""
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -1,4 +1,4 @@
-"""onnxifi.h against what the Python door and the ctypes door believe: every value, every offset, in both flavours."""
+"""onnxifi.h compared with the Python and ctypes declarations: every value and every offset, in both flavours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def library(name: str) -> abi.Library:
 
 
 def printed(source: str, folder: Path, flavour: str) -> list[int]:
-    """The numbers that a program prints, one per line."""
+    """Return the numbers that a program prints, one per line."""
     file = folder / "print.c"
     file.write_text(f'#include <stdio.h>\n#include "onnxifi_ext.h"\nint main(void) {{\n{source}\nreturn 0;\n}}\n')
     program = compile_client(file, folder / "print", library(flavour))

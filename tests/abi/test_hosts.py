@@ -1,4 +1,4 @@
-"""The libraries in hosts that are short of something, or in a hurry: a status or one clear line, and never a crash."""
+"""The libraries in hosts with scarce resources or abrupt exits: a status or one clear line, and never a crash."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_without_a_home_and_with_one_that_is_no_folder(ways: Host) -> None:
 
 
 REFUSAL = re.compile(r"libonnxifi-npusim: no simulated device: .+\n\Z")
-"""The last line of whatever Python itself had to say."""
+"""The last line, after any output of Python itself."""
 
 
 @pytest.mark.parametrize("files", [3, 4, *(pytest.param(count, marks=pytest.mark.slow) for count in (5, 8))])
@@ -146,14 +146,14 @@ def test_no_room_for_python(ways: Host) -> None:
 
 @pytest.mark.parametrize("mebibytes", [0, *(pytest.param(size, marks=pytest.mark.slow) for size in (16, 1200))])
 def test_little_memory(ways: Host, mebibytes: int) -> None:
-    """The device's own memory is 1 GiB of addresses, so it is that which does not fit, or all fits."""
+    """The device's memory needs 1 GiB of address space, so either that fails or everything fits."""
     done = spoken(ways, "later-memory", str(mebibytes << 20), NPUSIM_ONNXIFI_BACKENDS="tiny")
     expected = "1 devices, status 0x0000\n" if mebibytes > 1024 else "1 devices, status 0x0402\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
 
 
 def test_three_libraries_of_one_process(model: Path, tmp_path: Path) -> None:
-    """Each has devices and handles of its own; what is made by one is nothing to another."""
+    """Each has its own devices and handles; objects of one are invalid in another."""
     (tmp_path / "three.c").write_text(THREE)
     gcc("-std=gnu11", "-Wall", "-Werror", tmp_path / "three.c", "-o", tmp_path / "three", "-ldl")
     done = run(tmp_path / "three", *(library.path for library in abi.LIBRARIES))

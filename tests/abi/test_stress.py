@@ -1,6 +1,6 @@
-"""Threads of C on the whole library, the simulated device behind it included: runs, chains, releases at random.
+"""C threads on the whole library, including the simulated device: runs, chains and releases at random.
 
-The C core alone, under AddressSanitizer, ThreadSanitizer and valgrind, is in test_core.py.
+The C core alone, under AddressSanitizer, ThreadSanitizer and valgrind, is tested in test_core.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = needs_gcc
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, beside the model that it runs."""
+    """Return the compiled program, beside the model that it runs."""
     folder = tmp_path_factory.mktemp("stress")
     (folder / "tiny.onnx").write_bytes(models.unary(shape=(4,)))
     return compile_client(PROGRAMS / "client_stress.c", folder / "stress", abi.LIBRARIES[0], "-pthread")

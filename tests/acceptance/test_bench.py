@@ -1,4 +1,4 @@
-"""The benchmark's verdicts; its measurements are run by hand."""
+"""The benchmark's verdicts; the measurements themselves are run manually."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Narrow types pay: each is computed as onnxruntime does, and faster than the float32 network on ``edge``."""
+"""Narrow types pay off: each gives the results of onnxruntime and is faster than the float32 network on ``edge``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_small_networks_in_narrow_types_agree_with_onnxruntime(name: str, kind: 
     program, result = simulate(made, inputs, "edge")
     assert matrix_macs(program)[MULTIPLIED[kind]] > 0
     for output, expected in oracle.runtime_outputs(made, inputs, optimise=False).items():
-        # Dynamic ranges follow the last bit of a float: a value may be one of 255 steps further on, in each layer.
+        # Dynamic ranges depend on the last bit of a float: a value may move by one of 255 steps in each layer.
         assert oracle.relative_error(result.outputs[output], expected) < (3e-2 if kind == "dynamic" else 5e-3), output
 
 

@@ -1,4 +1,4 @@
-"""More of something is never slower: the bench's verdicts, and some dozens of steps on a small network."""
+"""More of a resource is never slower: the bench's verdicts, and some dozens of steps on a small network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def test_what_is_slower_is_told_the_worst_first() -> None:
 
 
 def test_designs_that_do_not_work() -> None:
-    """Those before the first that does are too small; one after it is lost. Its neighbours are compared."""
+    """Failing designs before the first working one are too small and accepted; a later failure is a problem. Working
+    neighbours are still compared."""
     one = made(None, 10, None, 20)
     assert [*one.lost()] == ["net on edge, cores: 2 does not compile, less does"]
     assert [(less.label, more.label) for less, more, _ in one.pairs()] == [("1", "3")]
@@ -62,7 +63,7 @@ def test_a_design_is_measured_once() -> None:
 
 
 def test_what_is_kept_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line for each design as soon as it is known; those of other sources say nothing."""
+    """Each result is written as soon as it is known; results of other sources are ignored."""
     keep, graph = tmp_path / "kept", residual_net(8, 8, 1)
     first = Timer(keep).measure(graph, TINY, "one")
     again = Timer(keep)
@@ -76,7 +77,7 @@ def test_what_is_kept_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_inference_finds_its_weights() -> None:
-    """Where weights stay in SRAM, what loads them is not in the time."""
+    """With resident weights, loading them is not part of the time."""
     graph, stays = residual_net(8, 8, 1), EDGE.with_(**{"sram.resident_weights": True})
     timer = Timer()
     assert timer.measure(graph, stays, "stays").traffic < timer.measure(graph, EDGE, "come").traffic
@@ -129,7 +130,7 @@ ALONE = ("sram.bytes", "dma.channels", "dram.bandwidth")
     ],
 )
 def test_more_is_never_slower_on_public_networks(timer: Timer, name: str, rows: int, turned: tuple[str, ...]) -> None:
-    """Layers that are made in stripes, values that stay as a whole, and such as are wanted for long."""
+    """Networks with striped layers, values that stay whole, and long-lived values."""
     graph = NETWORKS[name].make((1, rows, rows, 3))
     graph.name = name
     walks = [walk(timer, graph, EDGE, knob) for knob in turned]
@@ -147,14 +148,15 @@ def test_more_is_never_slower_on_public_networks(timer: Timer, name: str, rows: 
     ],
 )
 def test_values_beside_which_segments_were_chosen_stay(name: str, device: str, less: int, more: int) -> None:
-    """What whole values take where stripes begin is free in one piece, and they are there when the others are tried."""
+    """Whole values that cascades were chosen with keep their contiguous memory, and are placed before other values are
+    tried."""
     graph, base = network(name, Path()), load_config(device)
     times = [Timer().measure(graph, base.with_(**{"sram.bytes": size << 10}), "").time_ps or 0 for size in (less, more)]
     assert times[1] <= times[0] * (1 + LIMIT)
 
 
 SLACK = {"sram.bytes": 0.06, "dma.channels": 0.04, "cores": LIMIT, "dram.bandwidth": LIMIT}
-"""What is reached on this network; LIMIT is what is wanted of all. Lower one where a change allows it."""
+"""Slowdown reached on this network; LIMIT is the goal for all. Lower a value when a change allows it."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Real networks on simulated devices, against shipped outputs and onnxruntime. Minutes: ``pytest -m acceptance``."""
+"""Real networks on simulated devices, compared with shipped outputs and onnxruntime. Minutes: ``pytest -m
+acceptance``."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def qdq_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(model: onnx.ModelProto, inputs: dict[str, oracle.Array], config: str) -> None:
-    """Every output on the device is within LARGEST_ERROR of onnxruntime's."""
+    """Check that every output on the device is within LARGEST_ERROR of onnxruntime's."""
     expected = oracle.runtime_outputs(model, inputs)
     _, result = simulate(model, inputs, config)
     errors = {name: oracle.relative_error(result.outputs[name], array) for name, array in expected.items()}
@@ -34,7 +35,7 @@ def check(model: onnx.ModelProto, inputs: dict[str, oracle.Array], config: str) 
 @pytest.mark.parametrize("device", DEVICES)
 def test_light_models_give_their_shipped_outputs(name: str, device: str) -> None:
     case = light.load(name)
-    # Their weights are a few bytes that are repeated, which counts as computing them: VGG-19's are 575 MB.
+    # Their weights repeat a few bytes, which counts as computing them: those of VGG-19 are 575 MB.
     _, result = simulate(case.model, case.inputs, device, **{"host.compile_bytes": "256 MiB"})
     assert result.outputs.keys() == case.expected.keys()
     for output, expected in case.expected.items():

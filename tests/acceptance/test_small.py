@@ -1,4 +1,5 @@
-"""Small networks of every kind, and random graphs on random devices, against onnxruntime: seconds, in every run."""
+"""Small networks of every kind, and random graphs on random devices, compared with onnxruntime. Seconds, in every
+run."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def test_random_integer_graphs_on_random_devices(case: RandomModel, overrides: d
 )
 @relaxed
 def test_results_do_not_depend_on_the_device(case: RandomModel, first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Other tiles, other units, other dataflow: not one bit differs."""
+    """Other tiles, units and dataflow change no bit."""
     one, other = (simulate(case.model, case.inputs, "tiny", **device)[1].outputs for device in (first, second))
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name], err_msg=name, strict=True)

@@ -1,4 +1,4 @@
-"""How much whole networks move: near to what they must, and never more than the vendor's own compiler moves."""
+"""DRAM traffic of whole networks: close to the minimum, and never more than with the vendor's own compiler."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from npusim.hw.config import load_config
 from npusim.validate.networks import NETWORKS
 
 VELA = Path(os.environ.get("NPUSIM_VELA") or Path(__file__).resolve().parents[3] / "shared" / "vela")
-"""Vela's report of what it has compiled for an Ethos-U65 of 256 MACs."""
+"""Vela's report for an Ethos-U65 with 256 MACs."""
 SIZES = (128, 256, 512, 1024, 2048, 4096)
-"""Of SRAM, in KiB."""
+"""SRAM sizes in KiB."""
 NAMES = {
     "mobilenet_v1": "mobilenet_v1",
     "mobilenet_v2": "mobilenet_v2",
@@ -33,7 +33,7 @@ def graph(name: str) -> Graph:
 
 
 def moved(name: str, kib: int) -> tuple[int, int]:
-    """Bytes of DRAM that an inference moves, and those that it must: weights, inputs, outputs and instructions."""
+    """Return the DRAM bytes moved by an inference, and the minimum: weights, inputs, outputs and instructions."""
     with Session(load_config("ethos_u65_256").with_(**{"sram.bytes": f"{kib} KiB"}), cache_dir=False) as session:
         program = session.compile(graph(name))
         result = session.run(program, timing_only=True)

@@ -1,4 +1,4 @@
-"""One browser for all pages, and nothing on its console when a test is done."""
+"""One browser for all pages. Its console must be empty at the end of a test."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(_browser: Browser) -> Iterator[Browser]:
-    """A test that expects something on the console takes it away with ``console()``."""
+    """A test that expects console messages removes them with ``console()``."""
     _browser.emulate()
     yield _browser
     assert _browser.console() == []

@@ -1,4 +1,4 @@
-"""The page of two runs in a browser: its sums, its links, its keys, and names it does not obey."""
+"""The page of two runs in a browser: sums, links, keys, and hostile names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a study in a browser: its Pareto front, filters, effects, descriptions, and names it does not obey."""
+"""The page of a study in a browser: Pareto front, filters, effects, descriptions, and hostile names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page on a telephone: nothing is wider than the window but what scrolls by itself."""
+"""Every page on a phone: nothing is wider than the window, except elements that scroll by themselves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def narrow(browser: Browser) -> Iterator[Browser]:
 
 
 def long_names() -> str:
-    """The demo with kinds as long as those of quantised networks."""
+    """Return the demo with kinds as long as those of quantised networks."""
     run = demo_run()
     kind = "+".join(["conv", *["dequantize", "sigmoid", "quantize"] * 3])
     entries = [OpEntry(f"model.{n}/convolution/QuantizeLinear", kind) for n in range(len(run.program.ops))]

@@ -1,4 +1,4 @@
-"""The page of a run in a browser: drawn, linked, walked with keys, silent, and deaf to what names say."""
+"""The page of a run in a browser: drawing, links, keys, an empty console, and hostile names."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_table_sorts_both_ways(page: Browser) -> None:
 
 
 def test_numbers_are_written_as_in_the_report(page: Browser) -> None:
-    """The scripts' formats and those of ``npusim.report.format`` are two."""
+    """The page's scripts and ``npusim.report.format`` implement the formats separately."""
     heads = page.texts("#layers thead th")
     found = layers(demo_run())
 
@@ -203,7 +203,7 @@ def test_colours_follow_the_system_and_the_button(page: Browser) -> None:
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 def test_text_has_contrast(page: Browser, colours: str) -> None:
-    """4.5 to 1, as WCAG 2 wants of text: headings, notes, cells, and labels of pictures."""
+    """4.5 to 1, as WCAG 2 requires for text: headings, notes, cells, and labels of pictures."""
     page.emulate(colours=colours)
     paper = _luminance(page.style("body", "backgroundColor"))
     for selector, name in (("h2", "color"), (".note", "color"), ("#layers td", "color"), (".axis text", "fill")):

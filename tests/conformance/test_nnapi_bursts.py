@@ -1,4 +1,4 @@
-"""Bursts: what is kept from one execution to the next, and packets that are wrong."""
+"""Bursts: what is kept between executions, and invalid packets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def frame(prepared: Any) -> Iterator[Request]:
 
 
 def _weighted(device: Any) -> tuple[Any, Request]:
-    """A model with weights, and a request for it."""
+    """Return a model with weights, and a request for it."""
     model = two_results(*SHAPE)
     model.main.inputIndexes = [0]
     weights = model.main.operands[1]

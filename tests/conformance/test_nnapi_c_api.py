@@ -1,4 +1,4 @@
-"""The NNAPI conformance examples through libneuralnetworks.so, in every way to compute; run where they are found."""
+"""The NNAPI conformance examples through libneuralnetworks.so, with every way to compute; run if they are installed."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Way = Callable[[Api, int, int], int]
 
 
 def run(api: Api, rec: Record, get: Get, way: Way) -> str:
-    """What goes wrong with an example, empty if nothing does."""
+    """Return what is wrong with the result of an example; empty if nothing is."""
     model, inputs, expected = build_model(rec, get)
     compilation = compiled(api, Client(api, model).model)
     execution = api.make("Execution_create", compilation)
@@ -140,7 +140,7 @@ def _shaped(api: Api, execution: int, index: int, array: Array) -> Array:
 
 
 def failures(ways: Sequence[str], part: slice) -> dict[str, str]:
-    """What goes wrong with a part of the examples, by name and way."""
+    """Return the failures in a part of the examples by name and way."""
     api = Api()
     found = {}
     for rec, get in list(examples())[part]:

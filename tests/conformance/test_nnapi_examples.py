@@ -1,4 +1,4 @@
-"""The NNAPI conformance examples through the driver, in every way to execute; they run where they are found."""
+"""The NNAPI conformance examples through the driver, with every way to execute; run if they are installed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KNOWN_TO_DIFFER = {
 }
 
 SAMPLE = 24
-"""One example in so many runs in each of the other ways to execute, one in half as many in each other form, and one in
-an eighth as many in the plain way. The slow tests run them all."""
+"""By default one example in this many runs in each way of execution other than the plain one, one in half as many in
+each variant, and one in an eighth as many in the plain way. The slow tests run all of them."""
 
 WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst")
-"""Ways that wait for an endless loop as long as the interface says by default, which takes seconds to simulate."""
+"""Ways that run an endless loop until the interface's default time limit, which takes seconds to simulate."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def device() -> Iterator[Any]:
 
 
 def problems(device: Any, rec: Record, get: Get, ways: Sequence[str]) -> list[str]:
-    """What goes wrong with an example: in which way of executing, and what."""
+    """Return what is wrong with an example, with the way of execution."""
     model, inputs, expected = build_model(rec, get)
     status, supported = device.getSupportedOperations_1_3(model)
     if status != ErrorStatus.NONE or not all(supported):
@@ -88,13 +88,13 @@ def _execute(
 
 
 def _size(rec: Record, index: int, dtype: np.dtype[Any]) -> int:
-    """Bytes of an output in the example."""
+    """Return the bytes of an output in the example."""
     operand = rec["main"]["operands"][rec["main"]["outputs"][index]]
     return int(np.prod(operand["dims"], dtype=np.int64)) * dtype.itemsize
 
 
 def failures(device: Any, version: str, ways: Sequence[str], part: slice) -> dict[str, list[str]]:
-    """What goes wrong with a part of the examples, by name."""
+    """Return the failures in a part of the examples by name."""
     chosen = list(examples([version]))[part]
     return {rec["test"]: found for rec, get in chosen if (found := problems(device, rec, get, ways))}
 
@@ -132,7 +132,8 @@ def test_other_forms_of_the_examples(variant: str, step: int) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Command: every example in every way, or those whose name has one of the words; prints what fails."""
+    """Entry point of the command line: run every example in every way, or those whose name contains a word. Prints
+    failures."""
     config = words[0] if words else "edge"
     failures = 0
     with open_device(config) as opened:

@@ -1,5 +1,5 @@
-"""Many clients at work when the device fails, is unplugged, is closed or is full: everybody hears of it, nobody waits
-for ever, nothing stays behind, and a device that is well again computes right."""
+"""Many active clients when the device fails, is unplugged, is closed or is full: every client is notified, none waits
+forever, nothing leaks, and a recovered device gives right results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNAVAILABLE, FAILURE = ErrorStatus.DEVICE_UNAVAILABLE, ErrorStatus.GENERAL_FAILU
 TRANSIENT, PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
 THREADS = 6
 AFTER_S = 0.05
-"""So long everybody goes on before and after what happens."""
+"""Time for which clients work before and after the event."""
 SUM = np.arange(64, dtype=np.float32) + 80  # eight times ten
 GONE = object()
 """What a burst's client sees when the device is closed: a channel without an answer."""
@@ -38,7 +38,7 @@ GONE = object()
 
 @dataclass
 class Client:
-    """One thread that executes in every way, again and again, until it is told to stop or the device is gone."""
+    """A thread that executes in every way until it is stopped or the device is gone."""
 
     device: Any
     prepared: Any
@@ -48,7 +48,7 @@ class Client:
     case: Case = field(default_factory=lambda: add_case((64,)))
 
     def run(self) -> None:
-        """Work."""
+        """Execute repeatedly."""
         try:
             ways = [self.sync, self.asynchronous, self.fenced, self.over_buffer, self.over_aidl, self.over_hidl]
             self.burst, self.aidl = Burst(self.prepared), aidl_burst.Burst(self.prepared)
@@ -115,12 +115,12 @@ class Client:
 
 
 Saw = Callable[[Any], bool]
-"""Whether some client has seen a status."""
+"""Whether a client has seen a status."""
 
 
 def work(device: Any, event: Callable[[Saw], object], wanted: Any = None) -> Counter[Any]:
-    """Several clients, something that happens to them, and what they saw from beginning to end: until one of them has
-    seen ``wanted``."""
+    """Run several clients, cause an event, and return everything the clients saw, until one of them has seen
+    ``wanted``."""
     prepared = [prepared_model(device, chain(8, (64,)), priority=priority) for priority in (0, 1, 2)]
     stop = threading.Event()
     clients = [Client(device, prepared[number % 3], stop) for number in range(THREADS)]
@@ -168,7 +168,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_device_recovers(fault: str) -> None:
-    """Jobs fail while the fault lasts, with one status; later ones are right again."""
+    """Jobs fail with one status while the fault lasts; later jobs are right again."""
 
     def come_and_go(saw: Saw) -> None:
         faults = device._engine.executor.faults
@@ -191,7 +191,7 @@ def test_a_device_recovers(fault: str) -> None:
 
 
 def test_bits_flip_in_the_devices_memory() -> None:
-    """Wrong sums, perhaps, or a fault; never a wrong word about them, and never a wait without an end."""
+    """Wrong results or a fault are allowed, but no wrong status and no endless wait."""
     rng = np.random.default_rng(3)
     with open_device("tiny") as device:
         prepared, case = prepared_model(device, dense(64, 32)), Case([np.ones((1, 64), np.float32)], [128], [(1, 32)])
@@ -217,7 +217,7 @@ def test_bits_flip_in_the_devices_memory() -> None:
 
 
 def test_buffers_until_there_is_no_room() -> None:
-    """The interface has no other word for it than GENERAL_FAILURE; what is given back can be had again."""
+    """The interface only has GENERAL_FAILURE for this. Freed memory can be allocated again."""
     with open_device("tiny") as device:
         prepared = prepared_model(device, add((1 << 20,)))
         free = device._engine.executor.free_bytes
@@ -234,7 +234,7 @@ def test_buffers_until_there_is_no_room() -> None:
 
 
 def test_executions_when_there_is_no_room() -> None:
-    """An execution that finds no room is told so, and succeeds when there is some."""
+    """An execution without memory fails, and succeeds when memory is free again."""
     with open_device("tiny") as device:
         small = prepared_model(device, add((1 << 18,)))
         large = prepared_model(device, add((1 << 20,)))
@@ -255,7 +255,7 @@ def test_executions_when_there_is_no_room() -> None:
 
 
 def test_models_that_fit_one_by_one() -> None:
-    """More weights than the device has memory: programs make room for each other, and each computes the same again."""
+    """The weights exceed the device memory: programs evict each other, and each still computes the same."""
     with open_device(load_config("tiny").with_(**{"dram.bytes": 1 << 20})) as device:
         models = [prepared_model(device, dense(256, 256 + number)) for number in range(10)]
         assert sum(256 * 256 * 4 for _ in models) > device._engine.executor.free_bytes

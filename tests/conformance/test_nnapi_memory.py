@@ -1,4 +1,4 @@
-"""Memory domains: buffers of the driver as arguments, and what the counters show of them."""
+"""Memory domains: driver buffers as arguments, and their effect on the counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of mutation makes a model that is refused: of small models, and of the examples if they are there."""
+"""Every kind of mutation gives a refused model, for small models, and for the examples if they are installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.nnapi_examples.mutations.operand_types import ANYWHERE, INPUT
 
 
 def two_adds() -> Model:
-    """(x + y) + y, the first sum also an output: an output that is read."""
+    """Build (x + y) + y with the first sum also an output: an output that is read."""
     operands = [
         operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
         operand(T.TENSOR_FLOAT32, [2], Life.SUBGRAPH_INPUT),
@@ -53,7 +53,7 @@ def test_mutants_of_small_models_are_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in MUTATIONS if kind != "numberOfConsumers"])
 def test_mutants_are_refused_though_their_consumers_are_right(kind: str) -> None:
-    """The AIDL interface has no number of consumers: the driver counts them itself, so they are always right."""
+    """The AIDL interface has no consumer counts: the driver computes them, so they are always right."""
     for name, make in SMALL.items():
         for mutant in mutants(make(), [kind]):
             main = mutant.model.main
@@ -64,7 +64,7 @@ def test_mutants_are_refused_though_their_consumers_are_right(kind: str) -> None
 
 
 def test_how_many_mutants_there_are() -> None:
-    """Of ``chain``, counted by hand: 5 operands, of which 1 is a constant and 4 are read, and 2 operations."""
+    """For ``chain``, counted by hand: 5 operands (1 constant, 4 read) and 2 operations."""
     counts = {kind: sum(1 for _ in mutants(chain(), [kind])) for kind in KINDS}
     assert counts == {
         "executionOrder": 2,  # RELU first, ADD last
@@ -94,7 +94,7 @@ def test_how_many_mutants_there_are() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in T if kind not in (T.OEM, T.TENSOR_OEM_BYTE, T.SUBGRAPH)])
 def test_an_operand_of_another_type_is_legal_in_itself(kind: T) -> None:
-    """So that it is the operation that refuses it: nothing but an unknown operation reads it here."""
+    """So the operation must be what refuses it. Here only an unknown operation reads it."""
     for make in ALL.values():
         for each in make().main.operands:
             if each.lifetime in (Life.SUBGRAPH_INPUT, Life.TEMPORARY_VARIABLE):
@@ -110,7 +110,7 @@ def test_what_is_skipped_is_named_by_operations() -> None:
 
 @pytest.mark.skipif(not available(), reason=f"no examples in {VECTORS}")
 def test_examples_are_valid() -> None:
-    """Those that are to fail, too: only their execution shows why."""
+    """Also those that must fail: only their execution shows why."""
     count = 0
     for rec, get in examples():
         model, *_ = build_model(rec, get)
@@ -120,7 +120,7 @@ def test_examples_are_valid() -> None:
 
 
 def _sample() -> Iterator[tuple[str, Mutant]]:
-    """Of each model two kinds of mutants, and of these every seventh: those of the next model are others."""
+    """Yield two kinds of mutants per model, and of these every seventh; the kinds change with each model."""
     for number, (name, model) in enumerate(valid_models()):
         kinds = [KINDS[(2 * number + offset) % len(KINDS)] for offset in range(2)]
         yield from ((name, mutant) for mutant in islice(mutants(model, kinds), number % 7, None, 7))

@@ -1,4 +1,4 @@
-"""Pools: pictures, weights and arguments in files, files that are cut."""
+"""Pools: images, weights and arguments in files, and truncated files."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_file_that_is_cut_under_an_execution(bench: Bench, prepared: Any, tmp_
 
 @pytest.mark.parametrize("batch", [0, 1])
 def test_weights_that_are_cut_after_the_preparation(bench: Bench, tmp_path: Path, batch: int) -> None:
-    """Weights go to the device with the first execution; with open dimensions a new shape looks at them again."""
+    """Weights go to the device at the first execution; with open dimensions, a new shape reads them again."""
     path = tmp_path / "weights"
     path.write_bytes(bytes(2 * NBYTES))
     model = two_results(batch, 32, 32, 8)

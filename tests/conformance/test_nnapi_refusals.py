@@ -1,4 +1,4 @@
-"""What the driver must refuse, in every way to say it: mutated models, requests without an argument, null fences."""
+"""What the driver must refuse, through every method: mutated models, requests without an argument, null fences."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def device() -> Iterator[Any]:
 
 
 def check_refused(device: Any, mutant: Mutant) -> None:
-    """getSupportedOperations, and prepareModel twice: its launch and its callback, without a model."""
+    """Check getSupportedOperations, and prepareModel twice: its launch and its callback give no model."""
     if mutant.kind not in (PREFERENCE, PRIORITY):  # which only prepareModel is told
         assert device.getSupportedOperations_1_3(mutant.model) == (REFUSED, [])
     found = prepare(device, mutant.model, priority=mutant.priority, preference=mutant.preference)
@@ -108,13 +108,13 @@ WAYS: dict[str, Callable[[Any, Request], Answer]] = {
 
 @dataclass
 class Prepared:
-    """``chain``, prepared, and a frame of it."""
+    """A prepared ``chain`` and a frame for it."""
 
     model: Any
     frame: Frame
 
     def works(self) -> bool:
-        """Whether a right request still is."""
+        """Return whether a valid request still succeeds."""
         status, _, _ = _sync(self.model, self.frame.request)
         result = np.frombuffer(self.frame.raw()[0], np.float32)
         return status == ErrorStatus.NONE and result.tolist() == [0.0, 0.0, 1.0, 3.0, 5.0, 7.0]

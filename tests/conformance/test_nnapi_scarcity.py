@@ -1,4 +1,5 @@
-"""A driver that gets no descriptors and no threads, and files that go away while it reads them: it goes on."""
+"""A driver that runs out of descriptors and threads, and files that disappear while they are read: it continues to
+work."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ TOKEN = bytes(32)
 
 
 class World:
-    """A device, and things to do with it that need descriptors."""
+    """A device, and operations on it that need descriptors."""
 
     def __init__(self, state: Path) -> None:
         self.device = open_device("tiny", state_dir=state)
@@ -78,7 +79,7 @@ class World:
         return status
 
     def settle(self) -> None:
-        """Let everything end that waits."""
+        """Wait for the end of everything that is pending."""
         for gate in self.gates:
             gate.signal()
         for handle in self.handles:
@@ -98,7 +99,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_too_few_descriptors(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever number of descriptors is left, a call succeeds or fails, and gives back what it had taken."""
+    """With any number of available descriptors, a call succeeds or fails, and releases what it had taken."""
     monkeypatch.setattr(logging.getLogger("hal.nnapi"), "disabled", True)  # pytest keeps records, and they the frames
     assert {name: way() for name, way in world.ways.items()} == dict.fromkeys(world.ways, NONE)
     world.settle()
@@ -122,7 +123,7 @@ def test_too_few_descriptors(world: World, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_threads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a thread to work on, the launch fails and the callback hears of it."""
+    """If no thread can be started, the launch fails and the callback is notified."""
     monkeypatch.setattr(tasks, "IDLE_S", 0.05)
     with open_device("tiny") as device:
         prepared, before = prepared_model(device, add()), resources()
@@ -163,7 +164,7 @@ def test_files_that_are_cut_under_the_driver() -> None:
 
 
 def test_a_file_that_is_cut_at_each_moment() -> None:
-    """What a step that needs the file ends with, by what the driver was about to do; then all is well again."""
+    """The outcome of each step depends on what the driver was about to do; afterwards everything works again."""
     found = subprocess.run(
         [sys.executable, "-m", "tests.support.nnapi.cut_moments"],
         cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, timeout=PATIENCE_S, check=False,

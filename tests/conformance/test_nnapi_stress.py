@@ -1,4 +1,4 @@
-"""Many threads, every way of executing at once: right results, every callback once, and nothing left behind."""
+"""Many threads that execute in every way: right results, each callback called once, and no leaks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PRIORITIES = [Priority.LOW, Priority.MEDIUM, Priority.HIGH, Priority.MEDIUM]
 
 @dataclass
 class Client:
-    """One thread's things: memory, a buffer, a burst of either kind for each model."""
+    """The objects of one thread: memory, a buffer, and a burst of each kind per model."""
 
     device: Any
     models: list[Any]
@@ -75,7 +75,7 @@ class Client:
         self.aidl.clear()
 
     def run(self, count: int) -> None:
-        """So many executions, each in a way that chance decides."""
+        """Execute ``count`` times in randomly chosen ways."""
         try:
             for _ in range(count):
                 way, which = self.ways[int(self.random.integers(len(self.ways)))], int(self.random.integers(4))
@@ -91,7 +91,7 @@ class Client:
         return np.frombuffer(bytes(self.output.map()), np.float32).reshape(ROWS, COLUMNS)
 
     def request(self, target: Memory | int) -> Request:
-        """Both inputs, and an output in memory or in a buffer."""
+        """Return a request with both inputs, and an output in memory or in a buffer."""
         dims = (ROWS, COLUMNS)
         inputs = [RequestArgument(False, DataLocation(0, index * NBYTES, NBYTES), dims) for index in range(2)]
         token = isinstance(target, int)
@@ -100,7 +100,7 @@ class Client:
         return Request(inputs, [output], [MemoryPool(self.inputs), pool])
 
     def limits(self) -> tuple[OptionalTimePoint, OptionalTimeoutDuration]:
-        """None, one that has passed, a short and a long deadline."""
+        """Return no deadline, an expired one, a short one or a long one."""
         chosen = [None, -1_000_000, 3_000_000, 60 * 10**9][int(self.random.integers(4))]
         now = time.monotonic_ns()
         return OptionalTimePoint(None if chosen is None else now + chosen), OptionalTimeoutDuration()

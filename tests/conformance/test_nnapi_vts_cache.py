@@ -1,5 +1,5 @@
-"""The compilation cache under attack, as the vendor test suite does it and worse: whatever the files hold, and whatever
-they are, a model comes out of them that computes what it should, or none."""
+"""The compilation cache under attack, as in the vendor test suite and beyond it: with any content and any type of the
+files, the driver gives a model that computes the right result, or none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEEDS = pytest.mark.parametrize("seed", range(10))
 
 
 class Cache:
-    """A model file and a data file, and what the device does with them."""
+    """A model file and a data file, and device calls that use them."""
 
     def __init__(self, device: Any, directory: Path) -> None:
         self.device = device
@@ -41,7 +41,7 @@ class Cache:
         return self.call(lambda *rest: self.device.prepareModelFromCache_1_3(None, *rest), token)
 
     def call(self, method: Callable[..., ErrorStatus], token: bytes) -> tuple[ErrorStatus, Any]:
-        """Open the files, make the call, and give what the callback is told."""
+        """Open the files, make the call, and return the callback's arguments."""
         descriptors = [os.open(file, os.O_RDWR) for file in self.files]
         callback = PreparedCallback()
         launched = method([[descriptors[0]]], [[descriptors[1]]], token, callback)
@@ -65,7 +65,7 @@ def cache(device: Any, tmp_path: Path) -> Cache:
 
 
 def right(prepared: Any, model: Model) -> bool:
-    """Whether a model computes what it should."""
+    """Return whether a model computes the right result."""
     case = add_case()
     assert prepared.executeSynchronously_1_3(case.request, 0, None, None)[0] is NONE
     a, b = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
@@ -115,7 +115,7 @@ def test_one_bit_of_the_token(cache: Cache, model: Model, seed: int) -> None:
 @MODELS
 @SEEDS
 def test_the_data_file(cache: Cache, model: Model, seed: int) -> None:
-    """A data file that is cut, changed or longer gives nothing; an empty one of a model without data is right."""
+    """A truncated, changed or extended data file gives no model; an empty one is valid for a model without data."""
     cache.save(model)
     rng, content = np.random.default_rng(seed), bytearray(cache.files[1].read_bytes())
     kind = seed % 3
@@ -182,7 +182,7 @@ ODD: dict[str, Callable[[], int]] = {
 @pytest.mark.parametrize("which", [0, 1], ids=["model", "data"])
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_no_file_keeps_no_model(cache: Cache, odd: str, which: int, saving: bool) -> None:
-    """Neither the preparation nor the device suffers, and nobody reads what has no end, or far too many bytes."""
+    """The preparation and the device are not affected, and endless or very long files are not read."""
     cache.save(ADDS)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     handles = [[os.open(file, os.O_RDWR)] for file in cache.files]
@@ -206,7 +206,7 @@ def test_what_is_no_file_keeps_no_model(cache: Cache, odd: str, which: int, savi
 
 
 def test_a_full_disk_keeps_no_model(device: Any, tmp_path: Path) -> None:
-    """A file that cannot grow: the model is prepared, and what was begun of it is not taken for a model."""
+    """A file cannot grow: the model is prepared, and the incomplete file is not accepted as a model."""
     cache = Cache(device, tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))

@@ -1,5 +1,5 @@
-"""Executions as the vendor test suite runs them: with and without times, in every way, with outputs of known and
-unknown shape, with too little room, over two kinds of memory, behind fences."""
+"""Executions as the vendor test suite runs them: with and without timing, in every way, with known and unknown output
+shapes, with too small outputs, with two kinds of memory, and with fences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_case
 NONE, INVALID = ErrorStatus.NONE, ErrorStatus.INVALID_ARGUMENT
 MISSED = {ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT}
 SAMPLE = 41
-"""Every so manyth example is in the default run."""
+"""The default run includes every SAMPLE-th example."""
 OWN = own_cases()
 CASES = pytest.mark.parametrize("case", OWN, ids=[case.name for case in OWN])
 MEASURE = pytest.mark.parametrize("measure", list(MeasureTiming), ids=lambda measure: f"measure {measure.name}")
@@ -59,7 +59,7 @@ def device() -> Iterator[Any]:
 
 
 def wrong_times(outcome: Outcome, measure: int, way: str) -> str:
-    """Times are there exactly if they were asked for and all went well."""
+    """Times must be reported exactly if they were requested and the execution succeeded."""
     timing: Any = outcome.timing
     if way == "aidl burst":  # which has -1 for what is not measured
         times = (timing.timeOnDeviceNs, timing.timeInDriverNs)
@@ -71,7 +71,7 @@ def wrong_times(outcome: Outcome, measure: int, way: str) -> str:
 
 
 def fully_specified(prepared: Any, case: Case, way: str, measure: int) -> str:
-    """Shapes and places of all outputs are known."""
+    """Shapes and locations of all outputs are known."""
     frame = case.frame()
     try:
         outcome = EXECUTORS[way](prepared, frame, measure)
@@ -83,7 +83,7 @@ def fully_specified(prepared: Any, case: Case, way: str, measure: int) -> str:
 
 
 def unspecified(prepared: Any, case: Case, way: str, measure: int) -> str:
-    """The execution finds the shapes, and there is room."""
+    """The execution determines the shapes, and there is enough space."""
     frame = case.frame(specified=False)
     try:
         outcome = EXECUTORS[way](prepared, frame, measure)
@@ -98,7 +98,7 @@ def unspecified(prepared: Any, case: Case, way: str, measure: int) -> str:
 
 
 def insufficient(prepared: Any, case: Case, way: str, measure: int) -> str:
-    """The first output has a byte less than it needs."""
+    """The first output has a byte too few."""
     if case.sizes[0] < 2:
         return ""
     frame = case.frame(specified=False, short=True)
@@ -123,7 +123,7 @@ FAMILIES: dict[str, tuple[Check, bool]] = {
     "unspecified": (unspecified, True),
     "insufficient": (insufficient, True),
 }
-"""(what is checked, whether the model leaves the outputs open)"""
+"""(check, whether the model leaves the outputs open)"""
 FAMILY = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -180,7 +180,7 @@ def test_hardware_buffers(device: Any, case: Case, execute: Callable[..., Outcom
 @CASES
 @MEASURE
 def test_one_waits_for_the_other(device: Any, case: Case, measure: int) -> None:
-    """A chain of executions behind one fence: nothing happens before it, and all happen after."""
+    """A chain of executions behind one fence: nothing runs before it is signalled, and everything runs afterwards."""
     prepared = prepared_model(device, case.model)
     gate = fence.create()
     frames, handles, callbacks = [], [gate.dup()], []

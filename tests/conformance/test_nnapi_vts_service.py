@@ -1,5 +1,5 @@
-"""What the vendor test suite asks of the device as a whole: what it says of itself, quality of service, quantised types
-that come in pairs."""
+"""The vendor test suite's checks of the device as a whole: its properties, quality of service, and coupled quantised
+types."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def device() -> Iterator[Any]:
 
 
 def deadline_of(kind: str) -> OptionalTimePoint:
-    """NOW, UNLIMITED (the last there is) and SHORT (5 ms from now)."""
+    """Return NOW, UNLIMITED (the maximum) or SHORT (5 ms from now)."""
     if kind == UNLIMITED:
         return OptionalTimePoint((1 << 63) - 1)
     return OptionalTimePoint(time.monotonic_ns() + (5_000_000 if kind == SHORT else 0))
@@ -188,7 +188,7 @@ def _quantised_examples(step: int) -> Sequence[tuple[Record, Any]]:
 
 
 def _statuses(device: Any, rec: Record, get: Any) -> tuple[str, Any, Any]:
-    """What the device says of an example and of its signed form: of the operations, and of the preparation."""
+    """Return the results for an example and its signed form: supported operations and preparation."""
     found = []
     variant = signed(rec, get)
     assert variant is not None

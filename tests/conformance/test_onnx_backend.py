@@ -1,7 +1,7 @@
-"""onnx's node tests: none fails, refusals give reasons, and what once passed still does.
+"""onnx's node tests: none fails, refusals have reasons, and cases that once passed still pass.
 
-Every tenth case runs through the simulated device, and all of them among the slow tests. All of them run through the
-references in tests/unit/frontends.
+Every tenth case runs on the simulated device, and all of them in the slow tests. All cases run with the reference
+operators in tests/unit/frontends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.support.onnx_node_tests.cases import NodeCase, Verdict, judge, judge_
 
 @functools.cache
 def verdicts(adapter: str, step: int) -> tuple[Verdict, ...]:
-    """Of each case, or of one in ``step``."""
+    """Return the verdict of each case, or of one in ``step``."""
     return tuple(judge_all(node_cases()[::step], ADAPTERS[adapter]))
 
 
@@ -60,7 +60,7 @@ def test_every_refusal_names_the_operator_and_a_reason(adapter: str, step: int) 
 
 @pytest.mark.slow
 def test_the_record_is_complete() -> None:
-    """A case that passes now and is not recorded could be lost unnoticed."""
+    """A passing case that is not recorded could break unnoticed."""
     passed = {v.case for v in verdicts("reference", 1) if v.outcome == "passed"}
     assert passed == recorded(), "write the record again: python -m tests.support.onnx_node_tests.cases --write"
 

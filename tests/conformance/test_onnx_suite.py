@@ -1,4 +1,4 @@
-"""The onnx package's suite of a backend: npusim computes a case right or refuses it, as the manual's table says."""
+"""The onnx package's backend suite: npusim computes a case correctly or refuses it, as the manual's table says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.support.onnx_node_tests.suite import PATH, items, judge, on_record, render, results
 
 STRIDE = 31
-"""The default run takes every so many-th case."""
+"""The default run includes every STRIDE-th case."""
 LEAST_PASSED = 1600
 
 

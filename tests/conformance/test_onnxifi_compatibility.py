@@ -1,4 +1,4 @@
-"""onnxGetBackendCompatibility says what onnxInitGraph will say, for onnx's own node tests."""
+"""onnxGetBackendCompatibility predicts the status of onnxInitGraph, for onnx's node tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.onnx_node_tests.cases import NodeCase, bound, node_cases
 
 DONE = (Status.SUCCESS, Status.FALLBACK)
 STRIDE = 37
-"""The default run takes every so many-th case."""
+"""The default run includes every STRIDE-th case."""
 Answer = tuple[Status, Status]
 
 
@@ -27,7 +27,7 @@ def backend() -> Iterator[Backend]:
 
 
 def answers(backend: Backend, case: NodeCase) -> Answer:
-    """What the two functions say of a model without further weights."""
+    """Return the statuses of both functions for a model without further weights."""
     data = case.model.SerializeToString()
     return _status(lambda: engine.compatibility(0, data)), _status(lambda: _init(backend, data))
 
@@ -46,8 +46,8 @@ def _status(call: Callable[[], int]) -> Status:
 
 
 def check(backend: Backend, cases: Iterable[NodeCase]) -> Counter[Answer]:
-    """Both say the same; but where a model has no weights, and wants some of its inputs as weights and not all, it is
-    compatible."""
+    """Check that both statuses are equal. Exception: a model without weights that needs some of its inputs as weights,
+    but not all, is compatible."""
     seen: Counter[Answer] = Counter()
     for case in cases:
         asked, made = answers(backend, case)

@@ -1,4 +1,4 @@
-"""Every line of ONNXIFI's contract through the Python door."""
+"""Every line of ONNXIFI's contract through the Python interface."""
 
 from __future__ import annotations
 

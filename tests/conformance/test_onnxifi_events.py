@@ -1,4 +1,4 @@
-"""Events, order and lifetimes through hal.onnxifi: the rules around the contract's lines."""
+"""Events, order and lifetimes through hal.onnxifi: rules beyond the lines of the contract."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_other_device_goes_on_and_a_new_backend_works_after_plugging_in(clie
 
 
 class InterruptedWaitError(Exception):
-    """What a signal's handler raises."""
+    """Raised by a signal handler."""
 
 
 def test_a_signal_ends_a_wait_of_python(client: Client) -> None:
@@ -189,7 +189,7 @@ def test_the_time_of_a_run_can_be_read_and_is_always_the_same(client: Client) ->
 
 
 def test_objects_may_be_leaked_in_any_order(client: Client) -> None:
-    """Real clients release the id, then the backend, then the rest."""
+    """Real clients release the ID, then the backend, then the rest."""
     _, ids, _ = onnxifi.onnxGetBackendIDs(len(client.ids))
     _, backend = onnxifi.onnxInitBackend(ids[0])
     _, graph = onnxifi.onnxInitGraph(backend, None, models.unary())

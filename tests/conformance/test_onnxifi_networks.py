@@ -1,4 +1,4 @@
-"""Networks through hal.onnxifi: the same bits and the same modelled time as npusim.Session gives."""
+"""Networks through hal.onnxifi give the bits and the modelled time of npusim.Session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @pytest.fixture
 def backend() -> Iterator[int]:
-    """The first one."""
+    """Return the first backend."""
     _, _, count = onnxifi.onnxGetBackendIDs()
     _, ids, _ = onnxifi.onnxGetBackendIDs(count)
     status, made = onnxifi.onnxInitBackend(ids[0])
@@ -39,7 +39,7 @@ def backend() -> Iterator[int]:
 
 
 def session() -> npusim.Session:
-    """On the device of the first backend."""
+    """Return a session on the device of the first backend."""
     _, _, count = onnxifi.onnxGetBackendIDs()
     _, ids, _ = onnxifi.onnxGetBackendIDs(count)
     _, name, _ = onnxifi.onnxGetBackendInfo(ids[0], onnxifi.BackendInfo.DEVICE, 99)
@@ -49,7 +49,7 @@ def session() -> npusim.Session:
 
 
 def by_descriptors(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[TensorDescriptorV1]]:
-    """The model with its weights as graph inputs, and their values as descriptors."""
+    """Return the model with its weights as graph inputs, and their values as descriptors."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     weights = []
@@ -64,7 +64,7 @@ def run(
     backend: int, model: onnx.ModelProto, weights: list[TensorDescriptorV1], inputs: Mapping[str, Array],
     outputs: Mapping[str, Array],
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Fill the outputs, twice; the times of both runs."""
+    """Run twice to fill the outputs; return the times of both runs."""
     status, graph = onnxifi.onnxInitGraph(backend, None, model.SerializeToString(), weights or None)
     assert status in (Status.SUCCESS, Status.FALLBACK)
     descriptors = [[TensorDescriptorV1.of(n, a) for n, a in arrays.items()] for arrays in (inputs, outputs)]

@@ -1,4 +1,4 @@
-"""onnx's node tests through both doors of ONNXIFI: what the frontend can do, a client can."""
+"""onnx's node tests through both implementations of ONNXIFI: clients can use everything that the frontend supports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.onnxifi.c_library import CDoor
 from tests.support.onnxifi.client import Door
 
 STRIDE = 37
-"""The default run takes every so many-th case."""
+"""The default run includes every STRIDE-th case."""
 LIBRARIES = {library.name: library for library in abi.LIBRARIES if "onnxifi" in library.name}
 
 
@@ -25,7 +25,8 @@ def door(request: pytest.FixtureRequest) -> Door:
 
 
 def check(door: Door, cases: Sequence[NodeCase]) -> list[Outcome]:
-    """None fails; what npusim passes is passed here too, unless it has tensors without elements."""
+    """Check that no case fails, and that cases that npusim passes also pass here unless they have tensors without
+    elements."""
     with Runner(door) as runner:
         found = outcomes(runner, cases)
     assert [outcome for outcome in found if outcome.result == "failed"] == []
@@ -37,7 +38,7 @@ def check(door: Door, cases: Sequence[NodeCase]) -> list[Outcome]:
 
 
 def has_empty(case: NodeCase) -> bool:
-    """A tensor without elements has no place in ONNXIFI: descriptors must not have a dimension of 0."""
+    """Return whether a case has a tensor without elements. ONNXIFI descriptors must not have a dimension of 0."""
     return any(isinstance(value, np.ndarray) and not value.size for value in (*case.inputs.values(), *case.expected))
 
 

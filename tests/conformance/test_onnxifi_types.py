@@ -1,6 +1,6 @@
-"""Models of one node, over operators, versions and types: what breaks the operator's definition is INVALID_MODEL.
+"""Models of one node over operators, versions and types: a violation of the operator's definition is INVALID_MODEL.
 
-The other judge is the onnx package's inference of types.
+The reference is the type inference of the onnx package.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TYPES = (
     TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL,
 )  # fmt: skip
 STRIDE = 29
-"""The default run takes every so many-th model."""
+"""The default run includes every STRIDE-th model."""
 TAKEN = (Status.SUCCESS, Status.FALLBACK)
 
 
 def first_cases() -> list[NodeCase]:
-    """One case of each operator and number of inputs; of tensors alone, since graphs inside have types of their own."""
+    """Return one case per operator and number of inputs. Only tensors, because inner graphs have their own types."""
     found: dict[tuple[str, int], NodeCase] = {}
     for case in node_cases():
         graph = case.model.graph
@@ -40,14 +40,15 @@ def first_cases() -> list[NodeCase]:
 
 
 def versions() -> dict[str, list[onnx.defs.OpSchema]]:
-    """The definitions of each operator of the standard domain."""
+    """Return the definitions of each operator of the standard domain."""
     schemas = sorted(onnx.defs.get_all_schemas_with_history(), key=lambda schema: (schema.name, schema.since_version))
     current = [schema for schema in schemas if not schema.domain and not schema.deprecated]
     return {name: list(group) for name, group in itertools.groupby(current, lambda schema: schema.name)}
 
 
 def variant(case: NodeCase, schema: onnx.defs.OpSchema, kind: int) -> onnx.ModelProto:
-    """The case in the set of a definition, with all operands that share the first one's type of the type ``kind``."""
+    """Return the case in the opset of a definition, with type ``kind`` for all operands that share the first one's
+    type."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     model.ir_version = 10
@@ -79,7 +80,7 @@ def models() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def types_agree(model: onnx.ModelProto) -> bool:
-    """Whether the package finds nothing wrong with the types."""
+    """Return whether the package accepts the types."""
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True)
     except onnx.shape_inference.InferenceError:
@@ -88,7 +89,7 @@ def types_agree(model: onnx.ModelProto) -> bool:
 
 
 def is_right(model: onnx.ModelProto) -> bool:
-    """Whether the package finds nothing wrong with the model."""
+    """Return whether the package accepts the model."""
     try:
         onnx.checker.check_model(model)
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)

@@ -1,4 +1,4 @@
-"""A device that is unplugged, reset or throttled at any moment: what every interface gives is right, or an error."""
+"""A device that is unplugged, reset or throttled at any moment: every interface gives right results or an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_many_moments() -> None:
 
 
 def found_in(door: str, count: int, *kinds: str) -> set[str]:
-    """In faults of which kinds a sweep finds wrong values."""
+    """Return the kinds of faults with which a sweep finds wrong values."""
     tally = sweep(courses([door], [None]), count, kinds)
     assert all(": WRONG: step " in line for line in tally.bad)
     return {kind for _, kind, outcome in tally.counts if outcome == "WRONG"}
@@ -61,7 +61,7 @@ def test_each_door_shows_a_driver_that_believes_everything(door: str, monkeypatc
 
 
 def test_what_is_no_answer_is_bad() -> None:
-    """An exception that is not npusim's, and an error where nothing is lost."""
+    """An exception that is not npusim's, and an error although nothing was lost."""
 
     def crashes() -> Play:
         raise ZeroDivisionError("oh")

@@ -1,6 +1,6 @@
-"""Write the record anew, after a change that was meant to change cycles: ``python -m tests.golden.regenerate``.
+"""Write the record again after an intended change of cycles: ``python -m tests.golden.regenerate``.
 
-The difference in version control then shows what the change did to every graph on every device.
+The diff in version control then shows the effect of the change on every graph and device.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PATH = Path(__file__).with_name("cycles.json")
 
 
 def load() -> dict[str, dict[str, Any]]:
-    """The record: by ``graph on config``."""
+    """Return the record by ``graph on config``."""
     found = json.loads(PATH.read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found

@@ -1,4 +1,4 @@
-"""Cycles to the last one: a change that moves them has to say so, by changing the record."""
+"""Exact cycles: a change that affects them must also change the record."""
 
 from __future__ import annotations
 

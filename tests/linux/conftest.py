@@ -1,4 +1,4 @@
-"""Where the kernel module is built, and the modules: once."""
+"""Builds the kernel modules once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of the guide for drivers that need a kernel: run where ``make uml`` has built one."""
+"""The guide's commands for drivers that need a kernel; run if ``make uml`` has built one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel module keeps what every driver promises: the suite of ``npusim driver-test``."""
+"""The kernel module passes the suite of ``npusim driver-test``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the device does wrong, the kernel module recovers or says so: nothing hangs, and the next job is right."""
+"""The kernel module recovers from every device fault or reports it: nothing hangs, and the next job is right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Faults = list[dict[str, Any]]
 
 
 def _second(**what: Any) -> dict[str, Any]:
-    """Something that happens at the second doorbell."""
+    """Return a fault at the second doorbell."""
     return {"when": {"doorbell": 2}, "what": what}
 
 
@@ -56,7 +56,7 @@ RECOVERED: dict[str, tuple[Faults, int]] = {
         TIMEOUT,
     ),
 }
-"""By what happens: the script, and how the second of four jobs ends. The others end well."""
+"""By fault: the script, and how the second of four jobs ends. The others succeed."""
 
 REPORTED: dict[str, Faults] = {
     "it is gone": [_second(unplug=True)],

@@ -1,4 +1,4 @@
-"""The kernel module with every kind of interrupt that a PCI function has: vectors by source, one message, the pin."""
+"""The kernel module with every interrupt type of a PCI function: vectors by source, one message, the pin."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def device(vectors: int = 1, kind: str = "msix", **more: Any) -> NpuDevice:
 def test_each_ring_and_the_faults_have_a_vector(
     shop: Workshop, module: Path, vectors: int, expected: list[int]
 ) -> None:
-    """One job of priority LOW, two of MEDIUM, four of HIGH; the last one ends with a fault, which is a message of its
-    ring and one of faults, where the two have vectors of their own."""
+    """One job with priority LOW, two with MEDIUM, four with HIGH. The last one ends with a fault, which sends a message
+    for its ring and one for faults if these have separate vectors."""
     done = shop.run(module, f"{cases('classes')}\n{INTERRUPTS}", device(vectors))
     done.check_good()
     assert done.interrupts() == expected
@@ -58,7 +58,7 @@ def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path)
 
 
 MIXED = {(RESET, "msi"), (IDLE, "intx"), (ASLEEP, "msix")}
-"""Each kind of interrupt and each interruption once; the other pairs are slow."""
+"""Each interrupt type and each interruption once; the other pairs are slow."""
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ MIXED = {(RESET, "msi"), (IDLE, "intx"), (ASLEEP, "msix")}
 def test_they_come_after_resets_and_sleep(
     shop: Workshop, module: Path, pin: Path, vectors: int, kind: str, meanwhile: str
 ) -> None:
-    """The device has forgotten its routes, the function its messages and their masks."""
+    """The device has lost its routes, and the function its messages and masks."""
     if meanwhile == ASLEEP:
         shop.needs_sleep()
     classes = cases("classes")
@@ -85,7 +85,7 @@ def test_they_come_after_resets_and_sleep(
 
 
 def test_a_pin_that_is_not_cleared_calls_again(shop: Workshop, module: Path, pin: Path) -> None:
-    """A message would be gone; the level of the pin is still there."""
+    """A message would be lost; the level of the pin remains."""
     lost = {"when": {"doorbell": 2}, "what": {"lose_write": "INT_STATUS", "count": 50}}
     machine = device(kind="intx", faults=[lost])
     done = shop.run(module, f"{JOB} && {JOB} && {JOB}\n{COUNTERS}", machine, before=[pin])

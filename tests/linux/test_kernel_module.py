@@ -1,4 +1,4 @@
-"""The Linux kernel module on the simulated device: its promises, its recovery, and what random calls do to it."""
+"""The Linux kernel module on the simulated device: its guarantees, recovery, and behaviour with random calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes that are planted into the kernel module are found: by the driver sanitizer, or by the kernel's lockdep."""
+"""Planted errors in the kernel module are found by the driver sanitizer or by the kernel's lockdep."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ PLANTS: dict[str, list[_Plant]] = {
     # Reserved bits of the mask.
     "register-misuse": [("npu_hw.c", "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);", "0xff);")],
 }
-"""By the kind that the sanitizer must find: file, what is there once, what is there instead."""
+"""By the kind that the sanitizer must find: file, text that occurs once, its replacement."""
 
 _COPY = "		if (copy_to_user(user, args, sizeof(*args)))\n			err = -EFAULT;\n"
 LOCKS = [("npu_file.c", _COPY, f"		mutex_lock(&npu->lock);\n{_COPY}		mutex_unlock(&npu->lock);\n")]
-"""User memory is touched with the driver's lock held, which the fault handler of a mapping takes, too."""
+"""User memory is accessed with the driver's lock held; the fault handler of a mapping takes the same lock."""
 
 
 def test_they_are_of_the_sanitizers_kinds() -> None:

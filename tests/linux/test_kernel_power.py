@@ -1,4 +1,4 @@
-"""The kernel module when the system goes to sleep, and when it does not come back as it went."""
+"""The kernel module during system suspend, and after a resume in another state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _can_sleep(shop: Workshop) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("power", ["on", "auto"])
 def test_the_system_turns_back_before_it_sleeps(shop: Workshop, module: Path, power: str) -> None:
-    """At each step of going to sleep; from ``devices`` on the device has been in D3hot."""
+    """At each step of suspend; from ``devices`` on the device has been in D3hot."""
     steps = "".join(
         f"echo {level} > /sys/power/pm_test; {SLEEPS} || exit 1; echo after {level}; {COUNTERS}; "
         for level in ("freezer", "devices", "platform", "core")
@@ -56,7 +56,7 @@ def test_a_job_that_hangs_does_not_keep_the_system_awake(shop: Workshop, module:
 
 
 def test_memory_that_was_lost_in_sleep_is_noticed(shop: Workshop, module: Path) -> None:
-    """Where the slot has no power while the system sleeps: programs that were there must not run on zeros."""
+    """The slot has no power during suspend: programs in device memory must not run on zeros."""
     unplug = {"when": {"time": "3 s"}, "what": {"unplug": True, "lasts": "3 s"}}
     device = NpuDevice(device_config(), check=True, faults=[unplug])
     done = shop.run(module, f"{ALARM}; {cases('loses')} && {cases('good')}", device)

@@ -1,6 +1,6 @@
-"""The Linux kernel module in a Debian kernel under QEMU, on two processors where QEMU is new enough.
+"""The Linux kernel module in a Debian kernel under QEMU, with two processors if QEMU is new enough.
 
-What does not depend on who is faster, the device or the processor.
+Only tests that do not depend on the relative speed of device and processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 JOB = cases("job")
 CASES = ("job", "good", "faulty", "closes", "isolation")
 FAST = ("mappings", "clients")
-"""Where memory is mapped; else they take half a minute. Each of the others must meet a job under way, which here may
+"""Where memory is mapped; otherwise they take half a minute. Each of the other cases needs an active job, which may
 have ended by then."""
 
 
@@ -42,12 +42,12 @@ def device(*faults: dict[str, Any], **keys: Any) -> NpuDevice:
 
 
 def second(**what: Any) -> dict[str, Any]:
-    """Something that happens at the second doorbell."""
+    """Return a fault at the second doorbell."""
     return {"when": {"doorbell": 2}, "what": what}
 
 
 def test_cases_pass_and_nobody_complains(shop: QemuShop, module: Path) -> None:
-    """Outputs are compared with those of the device in this process, bit for bit, by the cases."""
+    """The cases compare outputs bit for bit with those of a device in this process."""
     wanted = CASES + FAST if chosen() else CASES
     script = " && ".join(map(cases, wanted))
     done = shop.run(module, f"uname -m\n{script} || exit 1\n{COUNTERS}\ncat /sys/kernel/debug/npu0/memory", device())
@@ -63,7 +63,7 @@ def test_cases_pass_and_nobody_complains(shop: QemuShop, module: Path) -> None:
 
 
 class Writes(Watcher):
-    """What the processor writes to device memory, one access at a time."""
+    """The processor's writes to device memory."""
 
     def __init__(self) -> None:
         self.count = self.bytes = 0
@@ -74,8 +74,8 @@ class Writes(Watcher):
 
 
 def test_memory_is_written_in_few_accesses(shop: QemuShop, module: Path) -> None:
-    """Each of them is a message where memory is not mapped: what the device alone uses is left as it is, and zeros go 8
-    bytes at a time. Where it is mapped, nothing is seen, and holds."""
+    """Each access is a message if memory is not mapped, so memory that only the device uses is not written, and zeros
+    are written in units of 8 bytes. If it is mapped, no accesses are seen."""
     machine, loading, working = device(), Writes(), Writes()
     machine.watch(loading)
     shop.run(module, "true", machine).check_good()
@@ -114,7 +114,7 @@ def test_a_device_of_the_command_is_the_same(shop: QemuShop, module: Path) -> No
 
 
 def test_a_planted_mistake_is_found(shop: QemuShop) -> None:
-    """So that nothing found means something, of a device here and of one of the command."""
+    """Shows that the checks work, for a device in this process and for one of the command."""
     mask = "NPU_INT_MASK_DONE | NPU_INT_MASK_FAULT);"
     planted = shop.module("planted", [("npu_hw.c", mask, "0xff);")])
     assert shop.run(planted, JOB, device()).findings == ["register-misuse"]
@@ -159,7 +159,7 @@ def test_random_calls_do_no_harm(shop: QemuShop, module: Path) -> None:
 
 
 def _cycles() -> int:
-    """Of the job, without any driver of Linux. Values do not matter."""
+    """Return the cycles of the job without a Linux driver. They do not depend on the values."""
     session = npusim.Session(device_config(), cache_dir=False)
     program = session.compile(network())
     (given,) = program.inputs

@@ -1,4 +1,5 @@
-"""``drivers/qemu/fetch.sh``: packages of a made-up archive unpacked, and one line where something is not to be had."""
+"""``drivers/qemu/fetch.sh``: it unpacks packages of a made-up archive, and prints one line if something is not
+available."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ echo 'CC = $(CROSS_COMPILE)COMPILER' > "$root/usr/src/linux-headers-9-cloud-amd6
 
 
 def fetch(folder: Path, *arguments: str, **tools: str) -> subprocess.CompletedProcess[str]:
-    """Run it with tools that are not the real ones; what is not given fails, as without a network."""
+    """Run it with replaced tools; tools that are not given fail, as without a network."""
     place = folder / "bin"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()

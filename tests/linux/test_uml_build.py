@@ -1,4 +1,4 @@
-"""``make uml`` where its packages or tools are not to be had: one line, nothing left, no failure."""
+"""``make uml`` without its packages or tools: it prints one line, leaves no files, and does not fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILS = '#!/bin/sh\necho "E: Unable to locate package" >&2\nexit 100\n'
 def build(
     folder: Path, *arguments: str, without: str = "", flock: str = "#!/bin/sh\n"
 ) -> subprocess.CompletedProcess[str]:
-    """Run it with tools that are not the real ones: fetching fails, as without a network; nobody else builds."""
+    """Run it with replaced tools: downloads fail, as without a network, and no other build is running."""
     tools = folder / "bin"
     tools.mkdir()
     for name in NEEDED:

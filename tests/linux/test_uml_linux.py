@@ -1,4 +1,4 @@
-"""A real User Mode Linux kernel on the device: skipped where there is none."""
+"""A real User Mode Linux kernel on the device; skipped if there is none."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_three_runs_are_equal_to_the_byte(machine: Machine) -> None:
-    """Random numbers, addresses, process numbers, dates: all that differs between two starts of a kernel elsewhere.
+    """Random numbers, addresses, process numbers and dates are equal, which usually differ between two starts of a
+    kernel.
 
-    But for one number: how often the host has told the kernel that somebody has read its console.
+    Exception: the number of notifications from the host that the console was read.
     """
     script = """
         cat /proc/self/maps /proc/sys/kernel/random/boot_id /proc/uptime /proc/meminfo

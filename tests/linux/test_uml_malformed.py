@@ -1,4 +1,4 @@
-"""Malformed messages, one after the other, to a transport in each state: nothing but an error that is foreseen.
+"""Malformed messages to a transport in each state cause nothing but expected errors.
 
 Whole sessions with damaged messages are in :mod:`tests.support.fuzz.uml_kernels`.
 """
@@ -37,7 +37,7 @@ OUTCOMES = Counter[str]
 
 
 class Target:
-    """A transport whose kernel has booted; each message goes over fresh sockets, what was set up stays."""
+    """A transport with a booted kernel. Each message uses new sockets, while the set-up is kept."""
 
     def __init__(self) -> None:
         device = NpuDevice(load_config("tiny").with_(**{"dram.bytes": "1 MiB"}))
@@ -47,7 +47,7 @@ class Target:
         self.restart()
 
     def restart(self) -> None:
-        """As after a boot: memory and queues."""
+        """Set up memory and queues as after a boot."""
         self.close()
         os.truncate(self.file, MEMORY_BYTES)
         self.peers, ends = zip(socket.socketpair(), socket.socketpair(), socket.socketpair(), strict=True)
@@ -84,7 +84,7 @@ def _words(rng: random.Random, most: int) -> bytes:
 
 
 def _a_request(target: Target, rng: random.Random) -> None:
-    """Any number, any payload, any descriptors."""
+    """Send any number, payload and descriptors."""
     assert target.vhost is not None
     payload = _words(rng, 20)
     size = len(payload) if rng.random() < 0.9 else _number(rng) & 0xFFFF_FFFF
@@ -106,7 +106,7 @@ def _a_time(target: Target, rng: random.Random) -> None:
 
 
 def _an_access(target: Target, rng: random.Random) -> None:
-    """Descriptors, indices and commands that make no sense, and a kick."""
+    """Send invalid descriptors, indices and commands, and a kick."""
     queue = rng.randrange(2)
     base = queue * QUEUE_BYTES
     command = struct.pack("<BBHIQ", rng.randrange(8), rng.randrange(7), 0, _number(rng) & 0xFFFF_FFFF, _number(rng))
@@ -137,7 +137,7 @@ def _an_access(target: Target, rng: random.Random) -> None:
 
 
 def _an_answer(target: Target, rng: random.Random) -> None:
-    """To the call that an interrupt is."""
+    """Answer the call that an interrupt makes."""
     assert target.vhost is not None
     message = HEADER.pack(*(rng.choice((4, 5, 8, _number(rng) & 0xFFFF_FFFF)) for _ in range(3))) + bytes(8)
     target.peers[2].sendall(message[: rng.choice((20, rng.randrange(1, 21)))])
@@ -146,7 +146,7 @@ def _an_answer(target: Target, rng: random.Random) -> None:
 
 
 def attack(seed: int, count: int) -> OUTCOMES:
-    """So many messages; how they ended. Anything unforeseen is raised."""
+    """Send ``count`` messages and return their outcomes. Unexpected errors are raised."""
     rng = random.Random(seed)
     outcomes: OUTCOMES = Counter()
     target = Target()

@@ -1,4 +1,4 @@
-"""A device for a User Mode Linux kernel: the two protocols, and whose time it is. The kernel is one of Python."""
+"""A device for a User Mode Linux kernel: the two protocols, and time travel. The kernel is simulated in Python."""
 
 import contextlib
 import logging
@@ -53,7 +53,7 @@ def transport() -> UmlTransport:
 
 
 def ready(kernel: Kernel) -> KernelBus:
-    """The bus of a kernel whose driver has found the device."""
+    """Return the bus of a kernel whose driver has found the device."""
     kernel.say(REQUEST, FAR)
     kernel.enable()
     return KernelBus(kernel)
@@ -109,7 +109,7 @@ def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(transport: U
 
 
 def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(transport: UmlTransport, tmp_path: Path) -> None:
-    """The kernel's clock stands at its timer, which it does not let run; that of the device does not."""
+    """The kernel's clock stays at its timer, which cannot expire during the loop; the device's clock advances."""
     with kernel_of(transport, tmp_path) as kernel:
         bare = BareDevice(device=transport.function.device, transport=lambda _: ready(kernel))
         bare.submit("LOW", JOB)
@@ -122,7 +122,7 @@ def test_a_loop_that_reads_without_a_pause_meets_the_end_of_a_job(transport: Uml
 
 
 def script(bare: BareDevice) -> tuple[list[object], list[int]]:
-    """Jobs as software does them: what it saw, and when it had seen it."""
+    """Run jobs as software does. Returns what it saw, and when."""
     seen: list[object] = []
     times = []
     for program in (JOB, round_trip(4096), JOB):
@@ -309,7 +309,7 @@ def test_memset_io_also_as_linux_6_1_sends_it(transport: UmlTransport, tmp_path:
 
 
 def test_an_answer_comes_before_the_writes_that_were_posted(transport: UmlTransport, tmp_path: Path) -> None:
-    """Which Linux 6.1 would wait for, 1 us each: reads and writes take what the config says, in any order."""
+    """Linux 6.1 would wait 1 us for each of them otherwise. Reads and writes take the configured time in any order."""
     with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         start = kernel.now
@@ -472,7 +472,7 @@ class DiesError(Exception):
 
 @pytest.mark.parametrize("after", [*range(1, 40, 3), 60, 100, 140])
 def test_a_kernel_may_die_at_any_message(transport: UmlTransport, tmp_path: Path, after: int) -> None:
-    """Nothing is raised, nothing is kept, and the next kernel is served."""
+    """Nothing is raised, nothing leaks, and the next kernel is served."""
     files = set(os.listdir("/proc/self/fd"))
     served = Served(transport, tmp_path)
     kernel = Kernel(*served.connect())

@@ -1,4 +1,4 @@
-"""Wheel and sdist, built and tried in a bare environment: slow, and run by .ci/run."""
+"""Wheel and sdist, built and tried in a bare environment: slow, run by .ci/run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def call(*command: object, cwd: Path) -> str:
-    """Standard output of a command in a clean environment; fails with all its output."""
+    """Return standard output of a command in a clean environment. Fails with its whole output."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
@@ -34,7 +34,7 @@ def call(*command: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """``once(name, make)``: a folder that all workers of a test run share, filled by the one that comes first."""
+    """``once(name, make)``: a folder shared by all workers of a test run, filled by the first one."""
     own = tmp_path_factory.getbasetemp()
     shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
@@ -61,7 +61,7 @@ def sdist(once: Once) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(once: Once, sdist: Path) -> Path:
-    """Built from the sdist, as somebody without our repository would."""
+    """Built from the sdist, as by a user without the repository."""
 
     def make(target: Path) -> None:
         call(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", target, sdist, cwd=target)
@@ -71,18 +71,18 @@ def wheel(once: Once, sdist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(once: Once, wheel: Path) -> Path:
-    """The scripts of an environment that holds the wheel and its required dependencies, nothing else."""
+    """Scripts of an environment with only the wheel and its required dependencies."""
     return once("bare", lambda target: install(str(wheel), target)) / "venv/bin"
 
 
 @pytest.fixture(scope="module")
 def full(once: Once, wheel: Path) -> Path:
-    """The same with what reading models needs."""
+    """The same with the dependencies for importing models."""
     return once("full", lambda target: install(f"{wheel}[onnx]", target)) / "venv/bin"
 
 
 def install(what: str, target: Path) -> None:
-    """A new environment with one thing installed."""
+    """Create an environment with one thing installed."""
     call(sys.executable, "-m", "venv", target / "venv", cwd=target)
     call(target / "venv/bin/python", "-m", "pip", "install", "--quiet", what, cwd=target)
 
@@ -140,7 +140,7 @@ def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
 
 
 def build_example(scripts: Path, target: Path) -> Path:
-    """examples/onnxifi_conv.c, built by what the installed command says, with input files beside it."""
+    """Build examples/onnxifi_conv.c with the flags of the installed command, with input files beside it."""
     told = json.loads(call(scripts / "npusim", "libs", "--json", "-", cwd=target))
     library = next(each for each in told["libraries"] if each["name"] == "onnxifi-npusim")
     assert Path(library["path"]).is_relative_to(scripts.parent)
@@ -152,7 +152,7 @@ def build_example(scripts: Path, target: Path) -> Path:
 
 
 def say(target: Path, **environment: str) -> str:
-    """What the example says about its model, which is none, in an environment that holds nothing else."""
+    """Return the example's output about an invalid model, in an otherwise empty environment."""
     command = [str(target / "conv"), "m.onnx", "x.bin"]
     done = subprocess.run(command, cwd=target, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

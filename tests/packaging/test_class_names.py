@@ -1,4 +1,4 @@
-"""Each public class of npusim has a name of its own, so that a name in an error, a page or a search means one thing."""
+"""Each public class of npusim has a unique name, so that a name in an error, a page or a search is unambiguous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "npusim"
 
 
 def public_classes() -> dict[str, set[str]]:
-    """Modules by the names of their public classes; records of instructions are named as their instructions are."""
+    """Return modules by the names of their public classes. Instruction records are excluded; they are named like their
+    instructions."""
     found = defaultdict(set)
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()

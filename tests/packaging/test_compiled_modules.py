@@ -1,4 +1,4 @@
-"""Compiled modules keep to the layers of ``pyproject.toml``, which import-linter checks for Python files alone."""
+"""Compiled modules follow the layers of ``pyproject.toml``, which import-linter only checks for Python files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LEVELS = {name.strip(): level for level, line in enumerate(LINES) for name in re
 SOURCES = sorted(path.relative_to(ROOT) for path in (ROOT / "npusim").rglob("*.py[xd]"))
 IMPORT = re.compile(r"^(?:from|c?import) +npusim\.(\w+)", re.MULTILINE)
 DOORS = {"npusim/_core.pyx"}
-"""Modules that export others."""
+"""Modules that re-export others."""
 
 
 def room(path: Path) -> str:
-    """The package of ``npusim`` that a file belongs to, or its own name."""
+    """Return the package of ``npusim`` that a file belongs to, or its own name."""
     return path.parts[1] if len(path.parts) > 2 else path.stem
 
 

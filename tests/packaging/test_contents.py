@@ -1,4 +1,4 @@
-"""What is in the package, and what importing it costs. Nothing is built here."""
+"""The contents of the package, and the cost of importing it. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def modules_after(statement: str) -> set[str]:
-    """The modules that a fresh interpreter has loaded after a statement."""
+    """Return the modules that a fresh interpreter has loaded after a statement."""
     script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(json.loads(done.stdout.splitlines()[-1]))

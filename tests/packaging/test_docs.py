@@ -1,7 +1,7 @@
 """Every command and every Python block of the documentation runs, in the order of its page, in an empty directory.
 
-The directory holds ``model.onnx`` (input ``x``, float32[1, 3, 16, 16]) and ``x.npy``, standing for the reader's own.
-A block is left out only by a comment above it that gives the reason: ``<!-- not run: it installs -->``.
+The directory contains ``model.onnx`` (input ``x``, float32[1, 3, 16, 16]) and ``x.npy`` in place of the reader's files.
+A block is only skipped by a comment above it with the reason: ``<!-- not run: it installs -->``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def test_the_pages_exist() -> None:
 
 
 LONG = {"docs/timing.md", "docs/guide/architect.md", "docs/guide/explore.md"}
-"""Pages that take seconds and more. Their commands run in tests of the commands, too."""
+"""Slow pages. Their commands also run in tests of the commands."""
 
 
 def _with_marks(page: Path) -> Any:
@@ -46,14 +46,14 @@ def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path, warm_python: 
 
 
 def test_the_report_in_the_readme_has_the_lines_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same lines; their numbers may be those of an earlier compiler."""
+    """The lines are the same; their numbers may be those of an earlier compiler."""
     shown = next(block.code for block in blocks(ROOT / "README.md") if block.code.startswith("demo on"))
     assert main(["demo"]) == 0
     assert labels(shown) == labels(capsys.readouterr().out)
 
 
 def labels(report: str) -> list[str]:
-    """The first word of each line, sorted: layers change places when costs change."""
+    """Return the first word of each line, sorted, because the order of layers depends on their costs."""
     return sorted(line.split()[0] for line in report.splitlines() if line.strip())
 
 

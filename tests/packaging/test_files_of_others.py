@@ -1,4 +1,4 @@
-"""Every file that npusim reads has a row in docs/security.md, and is read by the one reader."""
+"""Every file that npusim reads has a row in docs/security.md and is read by the shared reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READS = {
     "np.lib.format.open_memmap", "sqlite3.connect", "onnx.load", "onnx.load_model", "pickle.load", "shelve.open",
     "dbm.open", "runpy.run_path", "open_regular", "open_descriptor", "ctypes.CDLL", "shutil.copy", "shutil.copyfile",
 }  # fmt: skip
-"""Calls that open a file by its name, or read one with a parser of its own."""
+"""Calls that open a file by name, or read one with another parser."""
 ROWS = {
     ("npusim/explore/store.py", "_opened"): "study store",
     ("npusim/explore/store.py", "StudyStore._open"): "study store",
@@ -26,7 +26,7 @@ ROWS = {
     ("npusim/cli/tensors.py", "_mapped"): "input array (.npy)",
     ("npusim/trusted_files.py", "user_key"): "key",
 }
-"""Where a file is opened in another way, and the row that says how it is checked."""
+"""Places that open a file in another way, and the row that describes its checks."""
 OWN = {
     ("npusim/trusted_files.py", "open_regular"): "what the reader opens files with",
     ("npusim/trusted_files.py", "open_descriptor"): "likewise",
@@ -45,12 +45,12 @@ OWN = {
     ("npusim/conformance/subject.py", "ProgramSubject.__init__"): "made here, in a directory of its own",
     ("npusim/sim/pages.py", "_touched"): "/proc/self/pagemap",
 }
-"""Where what is opened is nobody else's, and why."""
+"""Places that only open npusim's own files, and why."""
 
 
 @functools.cache
 def every_call() -> list[tuple[str, str, ast.Call]]:
-    """File, function and call, of all files."""
+    """Return file, function and call, for all files."""
     files = sorted(path for package in ("npusim", "hal") for path in (ROOT / package).rglob("*.py"))
     return [
         (str(path.relative_to(ROOT)), function, call)
@@ -60,7 +60,7 @@ def every_call() -> list[tuple[str, str, ast.Call]]:
 
 
 def calls(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.Call]]:
-    """Every call with the function that it is in."""
+    """Yield every call with its function."""
     for node in ast.iter_child_nodes(tree):
         inner = name
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
@@ -71,7 +71,7 @@ def calls(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.Call]]:
 
 
 def reads(call: ast.Call) -> bool:
-    """Whether a call reads a file that it is given by name."""
+    """Return whether a call reads a file given by name."""
     name = ast.unparse(call.func)
     last = name.rpartition(".")[2]
     if name in READS or name.replace("numpy", "np") in READS:
@@ -123,7 +123,7 @@ def test_every_kind_of_file_has_a_row_and_every_row_is_one() -> None:
 
 
 def rows(section: str) -> dict[str, list[str]]:
-    """The rows of the table of a section of the page, by their first cells."""
+    """Return the rows of a section's table by their first cell."""
     page = (ROOT / "docs/security.md").read_text()
     part = page.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
     table = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]

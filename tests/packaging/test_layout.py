@@ -1,4 +1,4 @@
-"""Where tests and their helpers lie: what CONTRIBUTING.md says of it."""
+"""The location of tests and helpers, as described in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ ELSEWHERE = {
     "npusim.validation": "validation",
     "npusim.configs": "unit/hw",
 }
-"""Packages whose tests are a kind of their own, or which belong to another package's."""
+"""Packages whose tests are a separate kind, or belong to another package's tests."""
 MAPPED = {"npusim.configs", "npusim.validation"}
-"""Packages without modules, whose folders lie at the top of the tree."""
+"""Packages without modules, whose folders are at the top of the tree."""
 NO_PACKAGE = {"unit/support"}
 """Tests of ``tests/support``."""
 
 
 @functools.cache
 def imported(path: Path) -> list[str]:
-    """The modules of ``tests`` that a file imports; a name taken from a package counts as a module."""
+    """Return the modules of ``tests`` that a file imports; a name imported from a package counts as a module."""
     found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -42,12 +42,12 @@ def imported(path: Path) -> list[str]:
 
 
 def place(path: Path) -> str:
-    """``unit`` of ``tests/unit/x.py``, ``bench`` of ``bench/x.py``."""
+    """Return ``unit`` for ``tests/unit/x.py`` and ``bench`` for ``bench/x.py``."""
     return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else path.relative_to(ROOT).parts[0]
 
 
 def folder_of(package: str) -> str:
-    """Where the tests of a package lie, below ``tests``: one for each package, and for each room of hal.nnapi."""
+    """Return the test folder of a package below ``tests``: one per package, and one per subpackage of hal.nnapi."""
     rooms = package.split(".")[1:]
     depth = 2 if rooms[0] == "nnapi" else 1
     return ELSEWHERE.get(package) or "/".join(["unit", *rooms[:depth]])
@@ -82,7 +82,7 @@ def test_nobody_imports_a_test() -> None:
 
 
 def test_helpers_lie_in_support() -> None:
-    """What is elsewhere is a test, pytest's, or a command."""
+    """Files elsewhere are tests, belong to pytest, or are commands."""
     helpers = [
         str(path.relative_to(ROOT))
         for kind in KINDS

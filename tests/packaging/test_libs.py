@@ -1,4 +1,4 @@
-"""``npusim libs``, pkg-config and CMake: what a C programmer is told works."""
+"""``npusim libs``, pkg-config and CMake work as documented for C programmers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def shell(script: str, folder: Path, **environment: str) -> subprocess.Completed
 
 @pytest.mark.skipif(not (shutil.which("pkg-config") and shutil.which("gcc")), reason="no pkg-config or gcc")
 def test_pkg_config(tmp_path: Path) -> None:
-    """The recipe of the example, after the line that `npusim libs` prints; the program says how it is used."""
+    """The example's build command, after the line that `npusim libs` prints; the program prints its usage."""
     done = shell(
         f"""eval "$(npusim libs | grep ^export)"
         cc -Wall -Werror {EXAMPLE} -o conv $(pkg-config --cflags --libs onnxifi-npusim)

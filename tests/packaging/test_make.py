@@ -1,4 +1,4 @@
-"""What the targets of the Makefile would do."""
+"""What the targets of the Makefile would run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
 @pytest.mark.parametrize("target", ["torch", "oldest", "newest"])
 def test_another_environment_builds_in_a_copy_of_the_tree(target: str) -> None:
-    """Kernels and C libraries are built in place, for one environment: those of the tree are for .venv."""
+    """Kernels and C libraries are built in place for one environment; those of the tree belong to .venv."""
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)
     # Continued lines are one command each.
     commands = done.stdout.replace("\\\n", " ").splitlines()

@@ -1,4 +1,4 @@
-"""The records of long checks: of these sources, of others, and of sources that change meanwhile."""
+"""The records of long checks: of current sources, of other sources, and of sources that change meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def script() -> ModuleType:
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, on a tree of its own."""
+    """Return the script, on a separate tree."""
     module = script()
     for name in ("npusim/a.py", "npusim/b.pyx", "hal/c.c"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -1,6 +1,6 @@
-"""What an architect expects of any device: more of something never hurts, less of it never helps, peaks are peaks.
+"""What an architect expects of any device: more of a resource never hurts, less never helps, peaks are limits.
 
-Tilings are chosen by estimates, so a device with more may end up a hair later; SLACK says how much of a hair.
+Tilings are chosen by estimates, so a device with more may be slightly slower; SLACK is the limit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_halving_the_bandwidth_is_never_faster(name: str) -> None:
 
 @every_graph
 def test_halving_the_bandwidth_of_a_memory_bound_device_takes_twice_as_long(name: str) -> None:
-    """At 50 MB/s there is nothing but DRAM to wait for."""
+    """At 50 MB/s only the DRAM limits the time."""
     slow, half = (cycles(name, **{"dram.bandwidth": rate * 10**6}) for rate in (100, 50))
     assert 1.9 < half.time_ps / slow.time_ps * traffic(slow) / traffic(half) < 2.02
 
@@ -69,7 +69,7 @@ def test_memory_bound_time_is_traffic_over_bandwidth(name: str) -> None:
 
 @every_graph
 def test_less_sram_never_means_less_traffic(name: str) -> None:
-    """Smaller tiles load the same elements more often; the time follows only when memory is the bottleneck."""
+    """Smaller tiles load the same elements more often; the time only follows if memory is the bottleneck."""
     totals = [traffic(cycles(name, **{"sram.bytes": size << 10})) for size in (256, 64, 32, 16, 8)]
     for roomy, cramped in itertools.pairwise(totals):
         assert cramped >= roomy * 0.99
@@ -78,7 +78,7 @@ def test_less_sram_never_means_less_traffic(name: str) -> None:
 
 @every_graph
 def test_enough_sram_means_least_traffic(name: str) -> None:
-    """With everything on chip, weights, inputs and results cross the bus once, give or take a tile's padding."""
+    """With everything on chip, weights, inputs and results cross the bus once, apart from a tile's padding."""
     graph = GRAPHS[name]
     result = cycles(name, **{"sram.bytes": 4 << 20})
     constants = sum(t.nbytes for t in graph.constants())
@@ -90,7 +90,7 @@ def test_enough_sram_means_least_traffic(name: str) -> None:
 
 @every_graph
 def test_another_channel_is_never_slower_where_loads_are_the_bottleneck(name: str) -> None:
-    """Channels of one byte a cycle: loads bound the time, and channels share them."""
+    """With channels of one byte per cycle, loads limit the time, and the channels share them."""
     one, two, three, four = (
         cycles(name, **{"dma.channels": count, "dma.bytes_per_cycle": 1}).time_ps for count in (1, 2, 3, 4)
     )
@@ -102,7 +102,7 @@ def test_another_channel_is_never_slower_where_loads_are_the_bottleneck(name: st
 
 @every_graph
 def test_another_channel_never_hurts_much(name: str) -> None:
-    """Where loads are no bottleneck, a channel kept for stores alone may cost the loads a little."""
+    """If loads are not the bottleneck, reserving a channel for stores may slow loads slightly."""
     times = [cycles(name, **{"dma.channels": count}).time_ps for count in (1, 2, 3)]
     assert max(times[1:]) <= times[0] * 1.03
 
@@ -179,7 +179,7 @@ def test_no_matmul_passes_the_peak(name: str) -> None:
 
 
 def doubling(size: int) -> Graph:
-    """A concatenation of a matrix with itself: nothing but copies."""
+    """Build a concatenation of a matrix with itself: only copies."""
     build = GraphBuilder("copies")
     x = build.input("x", (size, size), DType.INT8)
     return build.finish([build.add("concat", [x, x], {"axis": 0})])

@@ -1,4 +1,4 @@
-"""Files of checkpoints from anybody: a clear error, or a device that goes on. Nothing else, whatever is in them."""
+"""Checkpoint files from anyone give a clear error or a device that continues, whatever they contain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.programs.stopped_jobs import AFTER_PS, Course, seen
 
 @functools.cache
 def _file(moment: int) -> bytes:
-    """A checkpoint in the midst of several jobs, at one of some moments."""
+    """Return a checkpoint within several jobs, at one of a few moments."""
     course = Course("demo")
     device, timelines = course.begin()
     begin = device.now_ps
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_there_or_no_file() -> None:
 
 
 def _sealed(raw: bytes, packed: bytes, raw_size: int | None = None, pages_size: int = 0) -> bytes:
-    """A file whose checksum is right. ``packed``: its pages, compressed, which it says to become ``pages_size``."""
+    """Return a file with a valid checksum. ``packed``: its compressed pages; ``pages_size``: their claimed size."""
     parts = [zlib.compress(raw), packed]
     lengths = [len(parts[0]), len(raw) if raw_size is None else raw_size, len(parts[1]), pages_size]
     versions = struct.unpack_from("<II", _file(0), 8)
@@ -107,7 +107,7 @@ def test_a_file_that_would_fill_memory_is_refused() -> None:
 
 
 def test_pages_inflate_to_no_more_than_the_device_has_and_its_state_names() -> None:
-    """Before they are inflated: a mebibyte of zeros is a kilobyte of a file."""
+    """Checked before inflating: a mebibyte of zeros is a kilobyte in the file."""
     checkpoint = _read(_file(0))
     state = json.dumps(checkpoint.state).encode()
     memory = sum(sizes_of(checkpoint.config()).values())
@@ -144,7 +144,7 @@ _NONSENSE = st.sampled_from(
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path to each value in a state."""
+    """Return the path to each value in a state."""
     found = [path] if path else []
     if isinstance(value, dict):
         for name, item in value.items():
@@ -193,7 +193,7 @@ def test_a_state_of_a_stranger_is_refused_or_goes_on(data: st.DataObject) -> Non
 
 
 def _goes_on(device: NpuDevice) -> None:
-    """It may do anything now that a device does; the process lives, and comes to an end."""
+    """The device may behave in any valid way, but the process must survive and end."""
     events = 0
 
     def enough() -> bool:

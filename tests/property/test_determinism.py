@@ -1,4 +1,4 @@
-"""The same input gives the same bytes and the same picoseconds: twice, without arithmetic, in any process."""
+"""Equal inputs give equal bytes and picoseconds: in a second run, without arithmetic, and in any process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TARGET = load_config("tiny").with_(**{"cores": 2, "dma.channels": 2, "sram.bytes
 @settings(max_examples=30, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_arithmetic_takes_no_time(case: RandomGraph, device: Device) -> None:
-    """Timing only: the same timeline, to the last field of the last span, and the same counters."""
+    """A timing-only run gives the same timeline, to the last field of the last span, and the same counters."""
     program = compiled(case.graph, device.config)
     if program is None:
         return
@@ -64,7 +64,7 @@ def test_compiling_leaves_the_graph_alone(case: RandomGraph, device: Device) -> 
 @settings(max_examples=15, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_a_second_run_is_like_the_first(case: RandomGraph, device: Device) -> None:
-    """Nothing of a run is left behind that the next one would see."""
+    """A run leaves nothing that the next one could observe."""
     program = compiled(case.graph, device.config)
     if program is None:
         return
@@ -76,7 +76,7 @@ def test_a_second_run_is_like_the_first(case: RandomGraph, device: Device) -> No
 
 
 def branching() -> Graph:
-    """Branches, a concatenation, an integer island: enough choices for an unstable order to show."""
+    """Build branches, a concatenation and an integer island: enough choices to reveal an unstable order."""
     build = GraphBuilder("branching")
     x = build.input("x", (1, 12, 10, 10), DType.FLOAT32)
     rng = np.random.default_rng(5)
@@ -95,7 +95,7 @@ def branching() -> Graph:
 
 
 def signature() -> dict[str, str]:
-    """Everything that must not depend on the process."""
+    """Return everything that must not depend on the process."""
     program = compile_graph(branching(), TARGET)
     x = np.random.default_rng(6).standard_normal((1, 12, 10, 10)).astype(np.float32)
     result = simulated(program, TARGET, {"x": x})

@@ -1,5 +1,5 @@
-"""Errors of memory at any moment of any job: each job is right or ends with fault ECC at the address of an error, and
-the device goes on."""
+"""Memory errors at any moment of any job: each job is right or ends with fault ECC at the address of an error, and the
+device continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ US = 10**6
 
 @dataclass
 class Bench:
-    """A device, and the jobs that are given to it: when, of which class, with which outputs they are right."""
+    """A device and its jobs: arrival times, priorities, and the right outputs."""
 
     config: Config
     programs: list[Program]
@@ -42,7 +42,7 @@ class Bench:
     records: dict[int, Timeline] = field(default_factory=dict)
 
     def go(self, faults: list[Fault]) -> NpuDevice:
-        """All jobs, then one more; ``seen``: what became of each."""
+        """Run all jobs, then one more; ``seen``: the outcome of each."""
         device = NpuDevice(self.config)
         self.records = {}
         device.listener = self.records.__setitem__
@@ -79,7 +79,7 @@ class Bench:
         return self.inputs[number] if self.inputs else None
 
     def check(self, faults: list[Fault], wanted: list[bytes]) -> int:
-        """The law; how many jobs have failed."""
+        """Check the property and return the number of failed jobs."""
         device = self.go(faults)
         due = {each.what.address for each in faults if isinstance(each.what, Ecc) and each.what.ecc == "uncorrected"}
         numbers = [number for number, _, _ in self.jobs] + [0] * (len(self.seen) - len(self.jobs))
@@ -171,11 +171,11 @@ SHARED = {
     "residents": (GRAPHS["quantised"], GRAPHS["quantised"]),
     "many commands": (lambda: product(256, 512, 256), GRAPHS["classifier"]),
 }
-"""The two networks that share a device; by default a classifier and an attention."""
+"""Pairs of networks that share a device; by default a classifier and an attention."""
 
 
 def networks(device: str) -> tuple[Bench, list[bytes], dict[str, int]]:
-    """Jobs of networks that interrupt each other, what they compute, and how many commands each unit has done."""
+    """Return jobs of networks that preempt each other, their results, and the number of commands each unit has done."""
     config = NETWORKS[device]
     graphs = SHARED.get(device, (GRAPHS["classifier"], GRAPHS["attention"]))
     programs = [compile_graph(graph(), config) for graph in graphs]
@@ -197,7 +197,8 @@ def networks(device: str) -> tuple[Bench, list[bytes], dict[str, int]]:
 
 
 def sweep(device: str, commands: int) -> tuple[int, int]:
-    """At ``commands`` commands, all memories and both kinds of errors: cases, and how many jobs have failed."""
+    """Inject both kinds of errors into all memories at ``commands`` commands. Returns the numbers of cases and of
+    failed jobs."""
     bench, wanted, counts = networks(device)
     total = sum(counts.values())
     cases = failed = 0

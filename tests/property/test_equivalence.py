@@ -1,4 +1,4 @@
-"""Three ways of running a graph give one result: its reference, its program in order, its program on the device."""
+"""Three ways to run a graph give one result: its reference, its program in program order, and the device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.random_devices import TINY, Device, devices
 
 
 def check(case: RandomGraph, config: Config) -> None:
-    """Reference, interpreter and simulator agree."""
+    """Check that reference, interpreter and simulator agree."""
     program = compiled(case.graph, config)
     if program is None:
         return
@@ -67,7 +67,7 @@ def test_any_graph_at_length(case: RandomGraph, device: Device) -> None:
 @settings(max_examples=25, suppress_health_check=QUIET)
 @given(graphs() | graphs(special=True), devices(), devices())
 def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, other: Device) -> None:
-    """Tile sizes, cores and channels change no bit, of floats neither."""
+    """Tile sizes, cores and channels change no bit, not even of floats."""
     targets = (one.config, other.config, TINY)
     programs = [compiled(case.graph, config) for config in targets]
     results = [
@@ -82,7 +82,7 @@ def test_results_do_not_depend_on_the_device(case: RandomGraph, one: Device, oth
 @settings(max_examples=20, suppress_health_check=QUIET)
 @given(graphs() | graphs(special=True), devices())
 def test_fusion_changes_no_bit(case: RandomGraph, device: Device) -> None:
-    """What stays on chip between two operators is rounded as if it had been stored."""
+    """A value that stays on chip between two operators is rounded as if it had been stored."""
     fused = compiled(case.graph, device.config)
     apart = functools.partial(form_groups, fuse=False)
     with mock.patch("npusim.compiler.schedule.build.form_groups", apart):
@@ -98,7 +98,7 @@ SHIPPED = ("tiny", "edge", "gemmini", "mobile", "server", "tpuv1")
 @settings(max_examples=10, suppress_health_check=QUIET)
 @given(graphs())
 def test_every_shipped_device_gives_the_same_result(case: RandomGraph) -> None:
-    """Or says which operator it has no unit for."""
+    """Or it reports the operator for which it has no unit."""
     results = {}
     for name in SHIPPED:
         config = load_config(name)

@@ -1,4 +1,4 @@
-"""Jobs at random simulated times, on the dispatcher without its thread: how time is sliced is nobody's business."""
+"""Jobs at random simulated times on the dispatcher without its thread: time slices have no visible effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY = cast("Executor", SimpleNamespace(forget=lambda job: None))
 
 @dataclass(frozen=True)
 class Wish:
-    """A request: which program, of which class, when, and within what time."""
+    """A request: program, priority, arrival time, and time limit."""
 
     program: int
     priority: Priority
@@ -46,7 +46,7 @@ Outcome = tuple[Result | None, NpusimError | None]
 
 
 def dispatch(wishes: list[Wish], slice_ps: int) -> list[Outcome]:
-    """What becomes of the wishes, when the dispatcher looks around at least every ``slice_ps``."""
+    """Return the outcomes if the dispatcher polls at least every ``slice_ps``."""
     dispatcher = Dispatcher(TINY)
     jobs: list[Job] = []
     arrives, start = 0, dispatcher.now_ps
@@ -82,7 +82,7 @@ def facts(outcome: Outcome) -> object:
 @given(WISHES, st.sampled_from((1 * US, 7 * US + 3, 13 * US)))
 @settings(max_examples=30)
 def test_slices_change_nothing(wishes: list[Wish], slice_ps: int) -> None:
-    """All arrive at the same time: when a later one is seen does depend on them, of course."""
+    """All requests arrive at the same time, because the slice does affect when a later one is seen."""
     wishes = [replace(wish, after_ps=0) for wish in wishes]
     whole = dispatch(wishes, 10**12)
     assert [facts(outcome) for outcome in dispatch(wishes, slice_ps)] == [facts(outcome) for outcome in whole]

@@ -1,4 +1,4 @@
-"""What is computed a block of rows at a time in SRAM is what groups compute one after the other, to the last bit."""
+"""Computing blocks of rows in SRAM gives the bits of computing the groups one after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZES = (6 << 10, 12 << 10, 40 << 10)
 
 
 class Attention:
-    """A random attention: any batch, with masks and scales or without, its keys transposed or not."""
+    """A random attention: any batch, with or without masks and scales, keys transposed or not."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

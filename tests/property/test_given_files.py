@@ -1,4 +1,4 @@
-"""A small part of the fuzz of files of others; ``python -m tests.support.fuzz.run`` is all of it."""
+"""A small part of the fuzz of user files; ``python -m tests.support.fuzz.run`` runs all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {
     "run-files": {"UsageError", "compared"},
     "arrays": {"InputError", "an array"},
 }
-"""How cases end, of each kind of file: not all in the same way, or they prove nothing."""
+"""Outcomes that must occur for each kind of file; cases that all end alike would prove nothing."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,6 @@
-"""Program files that were made to hang, to reach memory of the host, or to confuse a reader: each ends in one error.
+"""Program files made to hang, to access host memory, or to confuse a reader: each ends in one error.
 
-For a device of today: the program as it was before the change runs there, so it is the change that is refused.
+They match the current device: the program runs before the change, so it is the change that is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.programs.streams import Stream, copy, fill, gather, negate
 CONFIG = load_config("tiny")
 PATIENCE_S = 2.0
 COPY, FILL, NEGATE, GATHER, RESAMPLE = range(5)
-"""Commands of the program, by their places."""
+"""Commands of the program by position."""
 
 
 def _stream() -> Stream:

@@ -1,5 +1,5 @@
-"""Where values live decides nothing but time: every size of SRAM, with residents or without, computes the same bits,
-without races."""
+"""The homes of values only affect time: with any SRAM size, with or without resident weights, the bits are the same and
+there are no races."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = (3 << 10, 10 << 10, 40 << 10)
 
 
 class ImageNet:
-    """A random chain of windows and elementwise operators over images, with branches that come together again."""
+    """A random chain of windows and elementwise operators over images, with branches that join again."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)

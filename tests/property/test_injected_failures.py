@@ -1,5 +1,5 @@
-"""Whatever allocation, write, fsync, rename or mmap fails: a status in words, files that are old or new, and a library
-that works afterwards."""
+"""If any allocation, write, fsync, rename or mmap fails: an error text, files that are old or new, and a library that
+still works."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILS = {
     "onnxifi": {"allocation"},
     "nnapi": {"allocation", "mmap"},
 }
-"""What each operation must be seen to fail by: a walk without points shows nothing."""
+"""The injected failures that each operation must report. A walk without any would prove nothing."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every key of a device description moves a number that is reported; where physics says which way, that way."""
+"""Every key of a device description affects a reported number, in the physically expected direction if there is one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SLOWER, FASTER, MOVES = "slower", "faster", "moves"
 
 
 class Turn(NamedTuple):
-    """One turn of a key: its new value, what must happen to the time, and what else must be set for it to matter."""
+    """One change of a key: its new value, the expected change of the time, and other keys that it needs to have an
+    effect."""
 
     value: Any
     expected: str = MOVES
@@ -32,7 +33,7 @@ class Turn(NamedTuple):
 
 
 _L2 = {"l2.bytes": "1 MiB", "sram.bytes": "64 KiB"}
-"""An L2 and, for the SRAM has no room for them, values that lie in it."""
+"""An L2, and values in it because they do not fit in the SRAM."""
 
 _CONSTANTS = {"constants.bytes": "1 MiB", "constants.bandwidth": "2 GB/s", "constants.latency": "300 ns"}
 
@@ -179,12 +180,12 @@ SILENT = {
         "of the kind jedec, whose tests are in tests/unit/hw/test_dram.py",
     ),
 }
-"""Keys that move nothing, and why that is right."""
+"""Keys without an effect, and why that is right."""
 
 
 def _network() -> Graph:
-    """Every kind of unit at work: 8-bit and float products, weights of 4 bits and by scales, vector and row functions,
-    the scalar unit, copies."""
+    """Build a network that uses every unit: 8-bit and float products, 4-bit and scaled weights, vector and row
+    functions, the scalar unit, copies."""
     rng = np.random.default_rng(0)
     build = GraphBuilder("probe")
     image = build.input("image", (1, 16, 24, 24), DType.FLOAT32)
@@ -218,9 +219,10 @@ GRAPH = _network()
 
 @functools.cache
 def _run(config: Config) -> tuple[int, int, object]:
-    """(device time of the second run, simulated time of load and two runs, both in ps, energy of the second run).
+    """Return (device time of the second run in ps, simulated time of load and two runs in ps, energy of the second
+    run).
 
-    One pool of memory is mapped before, which a session has no use for, but a driver's other clients have.
+    One memory pool is mapped before: a session does not use one, but other clients of a driver do.
     """
     with Session(config, cache_dir=False) as session:
         session.driver.map_memory(1)
@@ -258,7 +260,7 @@ def test_every_key_moves_what_is_reported(key: str) -> None:
 
 @functools.cache
 def _observed(config: Config) -> object:
-    """Times, energy, area and capabilities, or the words in which the device refuses the network."""
+    """Return times, energy, area and capabilities, or the error with which the device refuses the network."""
     try:
         return _run(config), capabilities(config), area(config)
     except NpusimError as error:

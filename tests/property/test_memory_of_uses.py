@@ -1,4 +1,4 @@
-"""Memory stays flat, however often npusim is used: threads, sessions, executors, clients of both C libraries."""
+"""Memory use stays constant over many uses: threads, sessions, executors, clients of both C libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.memory_of_uses import ENVIRONMENT, MODELS, Usage
 
 USES = {use: module.__name__ for module in (memory_of_uses, memory_of_clients) for use in module.USES}
 MOST = 1000
-"""Bytes that a use may leave behind; the caches of Python and malloc fill slowly."""
+"""Bytes that a use may leave behind, because the caches of Python and malloc fill slowly."""
 
 
 def left_behind(python: Path | str, use: str, model: str, count: int) -> Usage:

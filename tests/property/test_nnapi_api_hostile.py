@@ -1,4 +1,4 @@
-"""Whatever a client passes to whatever method: a status or a ServiceSpecificException, and the device goes on."""
+"""Whatever a client passes to any method: a status or a ServiceSpecificException, and the device continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NONE = ErrorStatus.NONE
 
 @dataclass
 class Target:
-    """A method with arguments that are right."""
+    """A method with valid arguments."""
 
     name: str
     method: Callable[..., Any]
@@ -64,7 +64,7 @@ class World:
         self.device.close()
 
     def check(self) -> None:
-        """The device still works, and nobody has taken a thread or the queue away."""
+        """Check that the device still works, and that no thread or queue is blocked."""
         assert self.prepared.executeSynchronously_1_3(self.case.request, 0, None, None)[0] is NONE
         np.testing.assert_array_equal(self.case.output(), [10, 11, 12, 13])
         callback = ExecutionCallback()
@@ -206,14 +206,14 @@ def test_no_method_is_forgotten(world: World) -> None:
 
 
 def spoil(arguments: list[Any], spots: list[tuple[int, int]]) -> list[Any]:
-    """Put junk where it is told to."""
+    """Replace arguments at the given positions by junk."""
     for place, number in spots:
         arguments[place % len(arguments)] = JUNK[number]
     return arguments
 
 
 def check_hidl(target: Target, arguments: list[Any]) -> None:
-    """One call: it gives what it always gives, and tells a callback exactly once."""
+    """Make one call: it returns a result of the usual form and calls a callback exactly once."""
     callback = next((each for each in arguments if type(each) in (PreparedCallback, ExecutionCallback)), None)
     result = target.method(*arguments)
     status = result[0] if target.results > 1 else result
@@ -232,7 +232,7 @@ def check_hidl(target: Target, arguments: list[Any]) -> None:
 
 
 def check_aidl(target: Target, arguments: list[Any]) -> None:
-    """One call: it gives a result, or raises the one exception that there is."""
+    """Make one call: it returns a result or raises the interface's exception."""
     with contextlib.suppress(aidl_types.ServiceSpecificException):
         result = target.method(*arguments)
         if isinstance(result, aidl_types.FencedExecutionResult):
@@ -259,7 +259,7 @@ def test_every_junk_in_every_place_of_the_aidl_interface(world: World) -> None:
 
 
 def test_junk_over_a_burst(world: World) -> None:
-    """As an entry of a packet, in an entry, as a slot that is freed; the channel goes on."""
+    """As an entry of a packet, within an entry, and as a slot to free; the channel continues."""
     burst = Burst(world.prepared)
     packet = serialize_request(world.case.request, burst.callback.slots(world.case.request.pools))
     for junk in JUNK:
@@ -278,7 +278,7 @@ def test_junk_over_a_burst(world: World) -> None:
 
 
 def _is_same(junk: Any, entry: FmqRequestDatum) -> bool:
-    """Whether a number happens to be what belongs there, or another that may."""
+    """Return whether a number happens to be the right one, or another valid one."""
     return (entry.member == "measureTiming" and type(junk) in (bool, int, np.int64) and junk in (0, 1)) or (
         type(junk) in (bool, int, np.int64) and junk == getattr(entry, str(entry.member))
     )

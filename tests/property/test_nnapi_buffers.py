@@ -1,4 +1,4 @@
-"""Buffers of the driver under any sequence of uses: their state is what the interface says, and memory adds up."""
+"""Driver buffers under any sequence of uses: their state follows the interface, and memory accounting is exact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _fits(shape: Shape) -> bool:
 
 
 def _status(act: Callable[[], object]) -> ErrorStatus:
-    """How a call ends that raises its status."""
+    """Return the outcome of a call that raises its status."""
     try:
         act()
     except StatusError as error:
@@ -37,7 +37,7 @@ def _status(act: Callable[[], object]) -> ErrorStatus:
 
 
 class Life(RuleBasedStateMachine):
-    """One buffer at a time; ``contents`` is what must be in it."""
+    """One buffer at a time; ``contents`` is the expected content."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Life(RuleBasedStateMachine):
         self.fill = 0
 
     def fresh(self, shape: Shape) -> bytes:
-        """Bytes that nobody has used before."""
+        """Return bytes that were not used before."""
         self.fill = self.fill % 255 + 1
         size = 4
         for extent in shape:
@@ -94,7 +94,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(shape=SHAPES, succeeds=st.booleans())
     def write(self, shape: Shape, succeeds: bool) -> None:
-        """An execution with the buffer as its output."""
+        """Execute with the buffer as output."""
         uses, data = self.uses("output"), self.fresh(shape)
         uses.start()
         self.contents = None
@@ -111,7 +111,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(given=st.sampled_from([(), (0, 2), (1, 2), (2, 2)]))
     def begin_read(self, given: Shape) -> None:
-        """An execution with the buffer as its input, which takes its time."""
+        """Start an execution with the buffer as input, which takes time."""
         uses = self.uses("input", given)
         status = _status(uses.start)
         if self.contents is None:
@@ -131,7 +131,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def drop(self) -> None:
-        """The client lets go of the buffer, and makes another one."""
+        """Release the buffer and create another one."""
         assert self.buffer
         in_use = any(self.buffer in uses._buffers.values() for uses, _ in self.running)
         token, self.buffer, self.contents = self.buffer.token, None, None

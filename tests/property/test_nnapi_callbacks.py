@@ -1,4 +1,4 @@
-"""Callbacks of clients do as they like: nothing hangs, and nobody else notices."""
+"""Callbacks of clients may do anything: nothing hangs, and other clients are not affected."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_a_burst_survives_what_its_callback_raises(device: Any, error: BaseExcep
 
 
 class Again:
-    """Is IPreparedModelCallback and IExecutionCallback; whatever it is told, it does the next thing at once."""
+    """Implements IPreparedModelCallback and IExecutionCallback; each notification triggers the next action
+    immediately."""
 
     def __init__(self, device: Any, rounds: int) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""Whatever a client puts into a model: it is valid, or refused with InvalidModelError."""
+"""Whatever a client puts in a model: it is valid, or refused with InvalidModelError."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VALUES = st.one_of(OBJECTS, st.lists(OBJECTS, max_size=4), st.tuples(OBJECTS), s
 
 
 def places(thing: Any) -> list[tuple[Any, Any]]:
-    """Every field and every item below an object: (holder, name or index)."""
+    """Return every field and item below an object as (holder, name or index)."""
     found: list[tuple[Any, Any]] = []
     if is_dataclass(thing):
         for each in fields(thing):
@@ -54,7 +54,7 @@ def put(holder: Any, key: Any, value: object) -> None:
 
 
 def accepted(model: Model) -> Model | None:
-    """The driver's copy, None if the model is refused, as is proper: with a place and a reason."""
+    """Return the driver's copy; None if the model is properly refused, with a place and a reason."""
     try:
         return validate_model(model)
     except InvalidModelError as error:

@@ -1,4 +1,4 @@
-"""Objects of the NNAPI driver come and go in any order, on any thread: nothing hangs, and nothing stays."""
+"""Objects of the NNAPI driver are created and dropped in any order, on any thread: nothing hangs and nothing leaks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def device() -> Iterator[Any]:
 
 
 def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) -> None:
-    """The collector of garbage may run a finalizer wherever memory is asked for, also under the driver's own lock."""
+    """The garbage collector may run a finalizer at any allocation, also under the driver's own lock."""
     free = device._engine.executor.free_bytes
 
     def work() -> bool:
@@ -56,7 +56,7 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
 
 
 def test_bursts_may_be_dropped_by_the_devices_own_thread(device: Any) -> None:
-    """A collector that runs there must not wait for that thread."""
+    """A finalizer that runs there must not wait for that thread."""
     prepared = prepared_model(device, add())
     bursts = [aidl_burst.Burst(prepared), aidl_burst.Burst(prepared)]
 
@@ -71,7 +71,7 @@ def test_bursts_may_be_dropped_by_the_devices_own_thread(device: Any) -> None:
 
 
 def test_everything_is_dropped_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client without manners: it closes nothing and keeps nothing but its callbacks and fences."""
+    """A careless client: it closes nothing and keeps only its callbacks and fences."""
     monkeypatch.setattr(tasks, "IDLE_S", 0.1)
     before = resources()
 
@@ -225,7 +225,7 @@ def test_a_deadline_as_far_as_there_is() -> None:
 
 
 def test_a_forked_child_has_no_device(device: Any) -> None:
-    """Threads do not survive a fork: what needs them is refused at once instead of waited for."""
+    """Threads do not survive a fork: calls that need them fail immediately instead of waiting."""
     prepared, case = prepared_model(device, add()), add_case()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""Iterations of a loop that are repeated without events are, to the bit and the picosecond, those that are stepped."""
+"""Loop iterations repeated without events give the bits and picoseconds of simulated ones."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ NOW = 10**12
 
 
 def subgraphs(count: int) -> list[Operand]:
-    """Operands that name the referenced subgraphs."""
+    """Return operands that name the referenced subgraphs."""
     named = OperandLifeTime.SUBGRAPH
     return [Operand(OperandType.SUBGRAPH, (), 1, lifetime=named, location=DataLocation(0, i, 0)) for i in range(count)]
 
 
 def subgraph(operands: Sequence[Operand], operations: Sequence[Operation], inputs: int, outputs: int) -> Subgraph:
-    """The first operands are the inputs, the last ones the outputs."""
+    """Return a subgraph whose first operands are the inputs and whose last ones are the outputs."""
     taken = [number for operation in operations for number in operation.inputs]
     counted = [dataclasses.replace(each, numberOfConsumers=taken.count(i)) for i, each in enumerate(operands)]
     first = sum(operand.type == OperandType.SUBGRAPH for operand in operands)
@@ -50,7 +50,8 @@ def subgraph(operands: Sequence[Operand], operations: Sequence[Operation], input
 
 
 def taken(width: int) -> list[Operand]:
-    """What a loop of these tests takes: a number and a vector that change, then three operands that do not."""
+    """Return the inputs of the loops in these tests: a number and a vector that change, then three operands that do
+    not."""
     number, vector = tensor(IN, (1,), 0, I32), tensor(IN, (width,), 0)
     return [number, vector, number, number, vector]
 
@@ -60,7 +61,7 @@ def made(width: int) -> list[Operand]:
 
 
 def counting(width: int) -> list[Subgraph]:
-    """Condition and body of: while i < n: i, x = i + k, x + y."""
+    """Return condition and body of: while i < n: i, x = i + k, x + y."""
     add = OperationType.ADD
     less = Operation(OperationType.LESS, (0, 3), (5,))
     sums = [Operation(add, (0, 2, 5), (6,)), Operation(add, (1, 4, 5), (7,))]
@@ -71,20 +72,20 @@ def counting(width: int) -> list[Subgraph]:
 
 
 def counter(width: int) -> Model:
-    """The loop of :func:`counting`."""
+    """Return the loop of :func:`counting`."""
     loop = Operation(OperationType.WHILE, range(7), (7, 8))
     main = subgraph([*subgraphs(2), *taken(width), *made(width)], [loop], 5, 2)
     return Model(main, counting(width), operandValues=bytes(4))
 
 
 def constant(number: int) -> Operand:
-    """[number]: the values of these models are 0, 1, 2, ..."""
+    """Return [number]: the values of these models are 0, 1, 2, ..."""
     where = DataLocation(0, 4 * number, 4)
     return Operand(I32, (1,), 1, lifetime=OperandLifeTime.CONSTANT_COPY, location=where)
 
 
 def nested(width: int) -> Model:
-    """while i < n: i, x = i + k, x + 6 * y, by an inner loop of six iterations."""
+    """Return while i < n: i, x = i + k, x + 6 * y, with an inner loop of six iterations."""
     inner = Operation(OperationType.WHILE, (0, 1, 7, 3, 8, 9, 6), (11, 13))
     operands = [*subgraphs(2), *taken(width), constant(0), constant(1), constant(6), scalar(0)]
     operands += [tensor(TEMP, (1,), 0, I32), *made(width)]
@@ -100,13 +101,13 @@ def counter_inputs(width: int, start: int, step: int, stop: int) -> list[Array]:
 
 
 Run = tuple[str, int, int | None]
-"""The way to execute, the limit of each loop, and the time to the deadline, in nanoseconds."""
+"""The way to execute, the time limit of each loop, and the time to the deadline, in nanoseconds."""
 
 
 def history(
     model: Model, inputs: Sequence[Array], sizes: Sequence[int], runs: Sequence[Run], config: str = "edge"
 ) -> tuple[list[Any], int]:
-    """All that a client can see of executions, one after the other, and how many iterations were repeated."""
+    """Return everything that a client can see of consecutive executions, and the number of repeated iterations."""
     repeated = 0
     seen: list[Any] = []
     original = Executor.repeat
@@ -133,7 +134,7 @@ def history(
 
 
 def stepped(*arguments: Any) -> list[Any]:
-    """The same, without repetitions."""
+    """The same without repetition."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Executor, "repeat", lambda executor, rounds, most: 0)
         return history(*arguments)[0]
@@ -160,7 +161,7 @@ def test_nothing_differs(make: Any, iterations: int, width: int, runs: list[Run]
 @pytest.mark.parametrize("left_ns", [None, 600_000])
 @pytest.mark.parametrize("limit_ns", [*range(400_000, 420_000, 2_500), LONG_NS])
 def test_the_time_is_up_in_the_same_iteration(limit_ns: int, left_ns: int | None) -> None:
-    """Limits within the time of one iteration; and a loop that ends by itself, long after it was repeated."""
+    """With limits within one iteration, and for a loop that ends by itself long after it was first repeated."""
     arguments = counter(3), counter_inputs(3, 0, 1, 100), [4, 12], [("sync", limit_ns, left_ns)] * 2
     [first, second], repeated = history(*arguments)
     assert [first, second] == stepped(*arguments)

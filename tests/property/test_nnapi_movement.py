@@ -1,4 +1,4 @@
-"""Operations that move elements undo each other."""
+"""Data movement operations are inverses of each other."""
 
 import numpy as np
 from hypothesis import given as drawn
@@ -18,7 +18,7 @@ def operand(kind, array):
 
 
 def apply(operation, x, *parameters):
-    """The operation's result as the operand of another."""
+    """Return the operation's result as an operand of another one."""
     return operand(x.type, run_one(operation, [x, *parameters], result(x.type, x.scale, x.zero)))
 
 

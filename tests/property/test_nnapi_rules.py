@@ -1,4 +1,5 @@
-"""Rules of every operation meet operands of any rank, shape, lifetime and value: they refuse or accept, never fail."""
+"""The rules of every operation with operands of any rank, shape, lifetime and value: they refuse or accept, but never
+fail."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ INPUTS = (*[Life.SUBGRAPH_INPUT] * 30, *[Life.CONSTANT_COPY] * 30, Life.NO_VALUE
 
 
 def _signature(definition: Definition, chance: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """One of the operation's own, or types at random."""
+    """Return one of the operation's own signatures, or random types."""
     if isinstance(definition.signatures, frozenset) and chance.random() < 0.9:
         return chance.choice(sorted(definition.signatures))
     kinds = [int(kind) for kind in STORAGE]
@@ -37,7 +38,7 @@ def _signature(definition: Definition, chance: random.Random) -> tuple[tuple[int
 
 
 class _Maker:
-    """Operands at random, legal each by itself."""
+    """Creates random operands, each valid by itself."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -66,7 +67,7 @@ class _Maker:
         return found
 
     def _rank(self) -> range:
-        """Of most tensors the same."""
+        """Most tensors have the same rank."""
         return range(self.rank if self.chance.random() < 0.8 else self.chance.randint(1, 4))
 
     def _constant(self, kind: int, dims: list[int]) -> DataLocation:
@@ -99,7 +100,7 @@ def test_rules_never_fail(kind: Op) -> None:
 
 
 def _check(model: Model, kind: Op) -> None:
-    """Whatever is wrong with the model, it is the operation."""
+    """Check that an error in the model concerns the operation."""
     try:
         validate_model(model)
     except InvalidModelError as error:

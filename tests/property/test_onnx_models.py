@@ -1,4 +1,4 @@
-"""Random models as they come from ONNX: reference, interpreter and simulator agree on random devices."""
+"""Random ONNX models: reference, interpreter and simulator agree on random devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 
 
 def check(case: RandomModel, overrides: dict[str, Any]) -> None:
-    """Integers are those of the prepared graph; floats are near those of the model, relative to their largest."""
+    """Integers equal those of the prepared graph; floats are near those of the model, relative to the largest."""
     config = TINY.with_(**overrides)
     graph = load(case.model.SerializeToString())
     program = compile_graph(graph, config)

@@ -1,4 +1,4 @@
-"""Damaged models through the ONNXIFI engine: always a status of the function's own list, never a surprise."""
+"""Damaged models through the ONNXIFI engine: always a status from the function's list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPERATORS = (
     "Nothing",
 )
 DAMAGED = 120
-"""Models of each kind of damage and seed."""
+"""Models for each kind of damage and seed."""
 
 
 def network() -> bytes:
@@ -49,7 +49,7 @@ BASES = (network(), models.lstm(), models.add(initializer=True), models.symbolic
 
 
 def damage_bytes(rng: random.Random, data: bytes) -> bytes:
-    """A few bytes changed, lost or added."""
+    """Change, remove or add a few bytes."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at, kind = rng.randrange(len(changed)), rng.randrange(4)
@@ -65,7 +65,7 @@ def damage_bytes(rng: random.Random, data: bytes) -> bytes:
 
 
 def damage_message(rng: random.Random, data: bytes) -> bytes:
-    """A few fields with other values, so that the message still is one."""
+    """Change a few fields, keeping a valid message."""
     model = onnx.ModelProto()
     model.ParseFromString(data)
     for _ in range(rng.randint(1, 3)):

@@ -1,4 +1,4 @@
-"""How groups are cut into parts for cores decides nothing but time: any number of cores computes the same bits."""
+"""Cutting groups into parts for cores only affects time: any number of cores computes the same bits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_cores_that_exchange_values_compute_the_same_bits_without_races(
 
 @st.composite
 def chains(draw: st.DrawFn) -> RandomGraph:
-    """Windows over images, one after the other, with what is added to what came before, and a product at the end."""
+    """Draw windows over images, one after the other, with additions of earlier values, and a product at the end."""
     rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
     build, layout = GraphBuilder("chain"), draw(st.sampled_from(["NCHW", "NHWC"]))
     dtype = draw(st.sampled_from([DType.FLOAT32, DType.INT8]))
@@ -83,7 +83,7 @@ def chains(draw: st.DrawFn) -> RandomGraph:
 
 
 def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout: str, value: Tensor) -> Tensor:
-    """A convolution or a pooling of any kind."""
+    """Draw a convolution or a pooling of any kind."""
     channels = value.shape[1 if layout == "NCHW" else 3]
     height, width = value.shape[2:] if layout == "NCHW" else value.shape[1:3]
     kernel = draw(st.integers(1, min(4, height))), draw(st.integers(1, min(3, width)))
@@ -112,8 +112,8 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     case: RandomGraph, device: Device, cores: int, way: dict[str, int], random: Random, stay: bool
 ) -> None:
-    """Not only as is thought to be best: along any dimension of each group, rows with what lies around them too; with
-    weights that stay or without."""
+    """Not only for the best cut, but along any dimension of each group, also for rows with halos, with and without
+    resident weights."""
 
     def run(search: AxisSearch) -> tuple[Cut, ...]:
         cores = search._cores
@@ -126,7 +126,7 @@ def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
 
 
 def check_exchange(case: RandomGraph, config: Config) -> None:
-    """One core, many that exchange values, their program without time and in it: the same bits."""
+    """One core, several that exchange values, and their program in program order give the same bits."""
     program = sharded(case.graph, config) if config.cores > 1 else compiled(case.graph, config)
     if program is None:
         return

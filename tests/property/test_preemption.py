@@ -1,4 +1,4 @@
-"""Jobs of any class that come at any time: each computes what it computes alone, and the machine has one owner."""
+"""Jobs of any priority at any time: each computes its own result, and the machine has one owner at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def alone(plan: list[Action], config: Config) -> tuple[bytes, Timeline]:
 
 
 def together(jobs: list[Arrival], config: Config) -> list[tuple[bytes | None, Timeline]]:
-    """(scratch, or None for a job that was aborted; record) of each job."""
+    """Return (scratch, or None for an aborted job; record) of each job."""
     device = NpuDevice(config)
     driver = Driver(device.bus)
     driver.enable_preemption()
@@ -135,7 +135,7 @@ MOMENTS = 6
 @pytest.mark.parametrize("device", NETWORK_DEVICES)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_compute_the_same_bits_whenever_they_are_parked(name: str, device: str) -> None:
-    """The other job is a network of its own, which uses the same memories for other things."""
+    """The other job is a different network that uses the same memories for other data."""
     config = NETWORK_DEVICES[device]
     programs = [compile_graph(NETWORKS[graph](), config) for graph in (name, "classifier")]
     npu = NpuDevice(config)

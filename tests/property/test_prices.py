@@ -1,4 +1,4 @@
-"""Costs and sizes: a cost changes its own part alone, and larger or older things take more."""
+"""Prices and sizes: a price affects only its own part, and larger or older components need more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AREAS = {
 
 
 def parts(config: Config) -> dict[str, int | None]:
-    """Of a product and of a sum on lanes, together."""
+    """Return the parts of a product and of a vector sum together."""
     found: dict[str, int | None] = {}
     with Session(config, cache_dir=False) as session:
         for number, graph in enumerate((matrix(100), product())):

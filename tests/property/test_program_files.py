@@ -1,4 +1,4 @@
-"""Whatever a program file's description says: a program that runs or is refused, or one class of error."""
+"""Any description of a program file gives a program that runs or is refused, or one class of error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ META = json.dumps(describe(PROGRAM))
 
 @st.composite
 def descriptions(draw: st.DrawFn) -> Any:
-    """The description of a program, changed in one to three places."""
+    """Draw the description of a program, changed in one to three places."""
     document = {"all": json.loads(META)}
     for _ in range(draw(st.integers(1, 3))):
         *way, last = draw(st.sampled_from(places(document["all"], ("all",))))

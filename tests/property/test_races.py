@@ -1,4 +1,4 @@
-"""Every conflict of two units over a byte is decided by waits, in every program: no result depends on timing."""
+"""Every conflict of two units over a byte is ordered by waits in every program: no result depends on timing."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("cumsum", {"axis": 0, "exclusive": False, "reverse": True}),
     ("lrn", {"axis": 1, "size": 3, "alpha": 0.01, "beta": 0.75, "bias": 1.0}),
 ]
-"""Operators that fuse with none of the others: each makes a buffer, which takes the bytes of an older one.
+"""Operators that do not fuse with each other: each creates a buffer in the memory of an older one.
 
-Rows of half the size lie elsewhere: a core's part of the new buffer lies where another core's part of the old one was.
+Rows of half the size are placed differently: a core's part of the new buffer overlaps another core's part of the old
+one.
 """
 
 
@@ -138,7 +139,7 @@ def test_cores_have_memories_of_their_own() -> None:
 @settings(max_examples=15, suppress_health_check=QUIET)
 @given(graphs(), devices())
 def test_without_waits_there_are_races(case: RandomGraph, device: Device) -> None:
-    """Wherever the compiler put waits, taking all of them away is seen."""
+    """Removing all waits of the compiler is detected."""
     program = compiled(case.graph, device.config)
     if program is None:
         return

@@ -1,4 +1,4 @@
-"""Whatever the graph and whatever the device: a program, or a refusal in the user's words - never anything else."""
+"""Any graph on any device gives a program or a refusal in the user's terms, and never anything else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABSENT = ((), ("matrix",), ("vector",), ("scalar",), ("matrix", "scalar"), ("vec
 
 @st.composite
 def meagre_devices(draw: st.DrawFn) -> Device:
-    """Very little SRAM, and often no matrix, vector or scalar unit."""
+    """Draw devices with very little SRAM, and often without a matrix, vector or scalar unit."""
     overrides: dict[str, Any] = dict(draw(devices()).overrides)
     overrides["sram.bytes"] = draw(st.sampled_from((1, 2, 3, 4, 5, 8, 64))) * KIB
     for unit in draw(st.sampled_from(ABSENT)):
@@ -33,7 +33,7 @@ def meagre_devices(draw: st.DrawFn) -> Device:
 
 
 def refusal(case: RandomGraph, device: Device) -> NpusimError | None:
-    """The error, or None for a program; any other exception passes through and fails the test."""
+    """Return the error, or None for a program. Any other exception fails the test."""
     try:
         program = compile_graph(case.graph, device.config)
     except (CompileError, UnsupportedError) as error:
@@ -71,7 +71,7 @@ def test_many_compile_or_refuse(case: RandomGraph, device: Device) -> None:
 @pytest.mark.parametrize("dtype", [DType.UINT32, DType.UINT64, DType.FLOAT64])
 @pytest.mark.parametrize("kind", ["binary", "reshape", "concat"])
 def test_types_of_the_language_that_no_device_has(dtype: DType, kind: str) -> None:
-    """The graph language knows them for constant folding; a device refuses them wherever they appear."""
+    """The graph language has them for constant folding; a device refuses them anywhere."""
     build = GraphBuilder("odd")
     x = build.input("x", (4, 4), dtype)
     rules: dict[str, dict[str, Any]] = {

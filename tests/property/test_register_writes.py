@@ -1,5 +1,5 @@
-"""Whatever software writes into the registers, in whatever order: each access returns, with the driver sanitizer and
-without, the device does the same in both, and after a reset it works."""
+"""Any register writes in any order: each access returns, the device behaves the same with and without the driver
+sanitizer, and it works after a reset."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.programs.streams import round_trip
 
 US = 10**6
 MOST_ENTRIES = 1 << 16
-"""The largest ring: no access looks at more entries than it has."""
+"""Size of the largest ring: no access reads more entries than that."""
 JOB = round_trip(64)
 
 COUNTS = st.one_of(
@@ -46,7 +46,7 @@ ACTIONS = st.one_of(
 
 
 class Looks:
-    """Counts the entries that the sanitizer looks at in one access."""
+    """Counts the entries that the sanitizer reads in one access."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,7 +58,7 @@ class Looks:
 
 
 def play(actions: list[Any], *, check: bool) -> tuple[list[int], list[str]]:
-    """What software has read and when, and the findings."""
+    """Return what software read and when, and the findings."""
     device = NpuDevice(QUICK, check=check)
     bare = BareDevice(device=device)
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""Whatever jobs come in whatever order, are parked, aborted or reset: each computes with its own constants."""
+"""Jobs in any order, preempted, aborted or reset: each computes with its own constants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 256
 
 
 def keeper(value: int, at: int) -> Program:
-    """y0 = constants of one value, which stay in SRAM at an address; much besides is overwritten."""
+    """Return y0 = constants of one value, which stay in SRAM at an address; much other memory is overwritten."""
     stream = Stream()
     loaded = stream.dma(copy(at, region(CONSTANTS), SIZE))
     stream.keep(SIZE)

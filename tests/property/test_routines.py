@@ -1,4 +1,5 @@
-"""Routines in pieces: the same result on any device as in one piece, and the machine charges what the model says."""
+"""Routines in pieces give the same result as in one piece on any device, and the machine charges what the model
+says."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_to
 
 
 def toy(shape: tuple[int, int, int], cuts: int = 2, *, turned: bool = False, factor: int = 3) -> Graph:
-    """A routine between other operators; ``turned``: its operand is a view whose elements do not lie in order."""
+    """Build a routine between other operators; ``turned``: its operand is a view that is not contiguous."""
     build = GraphBuilder("toy")
     x = build.input("x", (shape[1], shape[0], shape[2]) if turned else shape, DType.INT32)
     w = build.input("w", (shape[1],), DType.INT32)
@@ -48,7 +49,7 @@ def toy(shape: tuple[int, int, int], cuts: int = 2, *, turned: bool = False, fac
 
 
 def compiled(graph: Graph, config: Config) -> Program | None:
-    """The program; None where the SRAM is too small for the smallest piece."""
+    """Compile the graph; None if the SRAM is too small for the smallest piece."""
     try:
         return compile_graph(graph, config)
     except CompileError as error:
@@ -199,7 +200,7 @@ def spans(config: Config, graph: Graph) -> list[int]:
 
 
 def test_a_routine_takes_the_time_of_its_work() -> None:
-    """The span of the only scalar command is what the cost model says, and slower elements make it longer."""
+    """The span of the only scalar command is what the cost model says; slower elements make it longer."""
     config = load_config("edge")
     graph = toy((4, 3, 5))
     work = calls(compile_graph(graph, config).code)[0].instruction.work()

@@ -1,4 +1,4 @@
-"""Rows, what follows them, and padding: the same bits whatever the SRAM, and one operator after the other."""
+"""Rows, the operators after them, and padding: the same bits for any SRAM and with one operator after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of size: many cores, larger batches, faster clocks, costs that are nothing."""
+"""Laws of scale: many cores, larger batches, faster clocks, zero costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from npusim.work import DmaWork
 
 
 def network(batch: int = 1) -> Graph:
-    """Convolution, activation, depthwise convolution, pooling, a product: weights drawn, the same for every batch."""
+    """Build a convolution, activation, depthwise convolution, pooling and a product, with the same weights for every
+    batch."""
     rng = np.random.default_rng(7)
     build = GraphBuilder("scaled")
     image = build.input("image", (batch, 8, 40, 40), DType.FLOAT32)
@@ -55,7 +56,7 @@ def test_any_number_of_cores_computes_the_same_bits_and_is_no_slower(cores: int)
 
 @pytest.mark.parametrize("sizes", [(640, 640), (320, 1600, 320), (160, 480, 160)])
 def test_each_core_more_is_no_slower(sizes: tuple[int, ...]) -> None:
-    """Not by a picosecond: what is best on some cores is looked at on more, also where five share the tiles."""
+    """Not by a picosecond: the best program for fewer cores is also considered, even if five cores share the tiles."""
     graph, times = perceptron(1, sizes, len(sizes)), []
     for cores in range(1, 9):
         with Session(load_config("edge").with_(cores=cores), cache_dir=False) as session:
@@ -107,7 +108,7 @@ def test_bytes_moved_are_bytes_charged() -> None:
 @pytest.mark.parametrize("name", ["tiny", "edge", "server"])
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
 def test_padding_with_the_image_itself_costs_a_pass_for_each_axis(mode: str, name: str) -> None:
-    """And not an access for each element: constants around both axes take one pass."""
+    """It does not cost an access per element. Constant padding around both axes takes one pass."""
 
     def padded(mode: str) -> int:
         build = GraphBuilder("padded")

@@ -1,4 +1,4 @@
-"""Every share that is reported is one: from nothing to the whole, and the parts of a whole add up to it."""
+"""Every reported share is valid: between zero and the whole, and the parts of a whole add up to it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEMA = json.loads((Path(run.__file__).parent / "run.schema.json").read_text("u
 
 
 def check(program: Program, result: Result, config: Config) -> None:
-    """All that is said of a run, as text, as JSON and in counters."""
+    """Check everything reported about a run, as text, as JSON and in counters."""
     of_op = {command.op for command in decode(program.code) if command.unit != Unit.CONTROL}
     texts = [run.text(result, config, "none", top=len(program.ops))]
     texts += [explain.text(explain.explain(program, result, config, op), config) for op in sorted(of_op)]
@@ -71,7 +71,7 @@ def check_counters(result: Result) -> None:
 
 
 def check_channels(program: Program, result: Result, config: Config) -> None:
-    """No operator has more of a memory or of a unit in its time than there is of it."""
+    """Check that no operator uses more of a memory or unit in its time than exists."""
     peaks = capabilities(config)
     for row in result.ops:
         window = row.end_ps - row.start_ps
@@ -88,7 +88,7 @@ def check_channels(program: Program, result: Result, config: Config) -> None:
 
 
 def check_memory(program: Program, result: Result) -> None:
-    """No memory holds more than it has, and no instruction touches what is not on the map."""
+    """Check that no memory contains more than it has, and that no instruction accesses memory outside of the map."""
     for memory in result.memory:
         assert 0 < memory.peak_bytes <= memory.capacity_bytes
         assert all(sum(held.values()) <= memory.peak_bytes for _, held in memory.steps)
@@ -160,7 +160,7 @@ FACTORS = st.sampled_from((1, 4, 64))
 @settings(max_examples=25, suppress_health_check=QUIET)
 @given(graphs(), devices(), FACTORS, FACTORS, st.booleans())
 def test_of_any_graph_on_any_device(case: RandomGraph, device: Device, wide: int, fast: int, duplex: bool) -> None:
-    """Wherever the bottleneck lies: channels and DRAM of any width beside each other."""
+    """With any bottleneck: channels and DRAM of any widths."""
     base = device.config
     config = base.with_(
         **{
@@ -173,7 +173,7 @@ def test_of_any_graph_on_any_device(case: RandomGraph, device: Device, wide: int
 
 
 def test_of_a_job_that_was_parked() -> None:
-    """Its context passes the pins in a time that is not the job's own."""
+    """The transfer of its context takes time that does not belong to the job."""
     with Executor(TINY) as executor:
         with executor.paused():  # one high job first, then the low one runs when the other comes
             high = [executor.submit(request(adder(9), values(), Priority.HIGH)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""The routines that ship: cut on any device they give the same bits, and no data brings them down."""
+"""The shipped routines: pieces give the same bits on any device, and no data makes them fail unexpectedly."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def graph_of(name: str, case: Case) -> Graph:
 
 
 def sensible(graph: Graph, seed: int) -> Arrays:
-    """Boxes with corners in order, scores and logits, batches that exist."""
+    """Return boxes with ordered corners, scores and logits, and valid batches."""
     rng = np.random.default_rng(seed)
     arrays = {}
     for tensor in graph.inputs:
@@ -170,7 +170,8 @@ STRANGE = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -0.0, 0.5, 1, -
 @settings(max_examples=40, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_no_data_brings_a_routine_down(name: str, data: st.DataObject) -> None:
-    """Random bytes and the strangest floats: a result or a fault, nothing outside of the outputs, twice the same."""
+    """Random bytes and unusual floats: a result or a fault, nothing written outside of the outputs, and twice the
+    same."""
     params, specs = CASES[name](data.draw)
     routine = latest_routine(name)
     operands, at = [], 0

@@ -1,4 +1,4 @@
-"""Whoever stops a device at any moment, looks at everything, or takes it away in a file, changes nothing."""
+"""Stopping a device at any moment, inspecting it, or moving it to a file changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _stopped_at(name: str, count: int) -> set[str]:
-    """Stop a course at so many moments; the stages that jobs were seen in."""
+    """Stop a course at ``count`` moments; return the job stages that were seen."""
     course = Course(name)
     device, timelines = course.begin()
     begin, end = device.now_ps, device.now_ps + AFTER_PS
@@ -55,7 +55,7 @@ def test_who_looks_at_two_hundred_moments_of_each_network_changes_nothing(name: 
 
 
 def _restored_elsewhere(name: str, count: int, each: int, folder: Path) -> None:
-    """Save a course at so many moments; processes that have never seen it, for ``each`` files one, go on."""
+    """Save a course at ``count`` moments; new processes, one per ``each`` files, continue it."""
     course = Course(name)
     device, timelines = course.begin()
     begin, end = device.now_ps, device.now_ps + AFTER_PS

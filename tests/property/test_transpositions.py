@@ -32,7 +32,7 @@ NONE = (0,) * 4
 
 @st.composite
 def permutations(draw: st.DrawFn, least: int = 1, most: int = 1 << 16) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A shape of at most so many elements, and an order of its dimensions."""
+    """Draw a shape with at most ``most`` elements, and an order of its dimensions."""
     shape: list[int] = []
     for _ in range(draw(st.integers(2, 5))):
         shape.append(draw(st.integers(1, max(1, min(300, most // prod(shape))))))
@@ -47,7 +47,7 @@ def turned(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType) -> Graph
 
 
 def copied(size: int, dtype: DType) -> Graph:
-    """As many elements, copied as they are."""
+    """Copy as many elements without reordering."""
     build = GraphBuilder("copied")
     x = build.input("x", (1, size), dtype)
     return build.finish([build.add("transpose", [x], {"perm": (1, 0)})])
@@ -59,7 +59,7 @@ def timed(graph: Graph, config: Config) -> Result:
 
 
 def shared_run(shape: tuple[int, ...], perm: tuple[int, ...]) -> int:
-    """Elements that are next to each other in the same order before and after."""
+    """Return the number of elements that are contiguous in the same order before and after."""
     order = [axis for axis in perm if shape[axis] > 1]
     same = [axis for axis in range(len(shape)) if shape[axis] > 1]
     run = 1
@@ -89,7 +89,7 @@ def test_values_are_those_of_numpy(
 def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
-    """What two memory orders share passes a channel as words of its width, or, from DRAM to DRAM, as bursts."""
+    """Runs shared by two memory orders pass a channel as words of its width, or, from DRAM to DRAM, as bursts."""
     (shape, perm), config = what, CONFIGS[name]
     dma = config.dma
     found, size = timed(turned(shape, perm, dtype), config), prod(shape)
@@ -107,7 +107,7 @@ def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
 def test_none_is_much_slower_than_its_words_and_bytes(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
-    """A word for each element, a plain copy, and what a few transfers take to begin."""
+    """A word per element, a plain copy, and the start-up time of a few transfers."""
     (shape, perm), config = what, CONFIGS[name]
     found, size = timed(turned(shape, perm, dtype), config), prod(shape)
     words = size * 10**12 // config.clock_hz
@@ -151,7 +151,7 @@ def test_the_identity_is_a_plain_copy(what: tuple[tuple[int, ...], tuple[int, ..
 
 
 def copy(shape: tuple[int, ...], perm: tuple[int, ...], dtype: DType, dst: int, src: int) -> Copy:
-    """A dense tensor into a dense one of another order, walked in the order of the destination."""
+    """Copy a dense tensor to a dense one of another order, in the order of the destination."""
     item = dtype.itemsize
     dims = tuple(shape[axis] for axis in perm)
     source = dense_strides(shape, item)
@@ -192,15 +192,18 @@ def test_a_larger_reorder_buffer_is_never_slower(
     ],
 )  # fmt: skip
 def test_a_reorder_buffer_by_hand(nbytes: int, bursts: int) -> None:
-    """Rows of 2000 bytes begin at multiples of 16 in a burst, so of four runs of 64 bytes three cross a border."""
+    """Rows of 2000 bytes start at multiples of 16 in a burst, so three of four 64-byte runs cross a burst boundary."""
     work = copy((1, 1, 2000, 2000), (0, 1, 3, 2), DType.INT8, *SIDES["dram"]).work()
     config = EDGE.with_(**{"dma.reorder_bytes": nbytes})
     assert cost_model(config).dram_bytes(work) == 2 * bursts * 64
 
 
 def test_a_transposed_matrix_by_hand() -> None:
-    """2000 x 2000 bytes at 1 GHz: a word each, of which 500 x 250 are stored at once. A store takes 16 + 2 cycles to
-    begin and 8 + 120 to its first datum; the first load moves 250 runs of 500 bytes in bursts of 64."""
+    """2000 x 2000 bytes at 1 GHz take a word each; 500 x 250 of them are stored at once.
+
+    A store takes 16 + 2 cycles to start and 8 + 120 to its first datum. The first load moves 250 runs of 500 bytes in
+    bursts of 64.
+    """
     graph = turned((2000, 2000), (1, 0), DType.INT8)
     with Session(EDGE, cache_dir=False) as session:
         program = session.compile(graph)
@@ -216,7 +219,7 @@ def test_a_transposed_matrix_by_hand() -> None:
 
 
 def test_one_copy_of_a_transposed_matrix_by_hand() -> None:
-    """A burst of 64 bytes for each byte that is read, and for each that is written."""
+    """A burst of 64 bytes for each byte read and for each byte written."""
     work = copy((1, 1, 2000, 2000), (0, 1, 3, 2), DType.INT8, *SIDES["dram"]).work()
     assert (work.runs, work.run_bytes) == (4_000_000, 1)
     rate = EDGE.dram.bandwidth * EDGE.dram.efficiency.numerator // EDGE.dram.efficiency.denominator
@@ -224,7 +227,7 @@ def test_one_copy_of_a_transposed_matrix_by_hand() -> None:
 
 
 def test_rows_that_are_reversed_have_no_runs() -> None:
-    """The engine walks one way: a word for each element."""
+    """The engine only moves forward: a word per element."""
     forth = Copy(sram(0), (0, 0, 0, 4), region(2), (0, 0, 0, 4), (1, 1, 1, 30), 4, NONE, NONE, 0).work()
     back = Copy(sram(116), (0, 0, 0, -4), region(2), (0, 0, 0, 4), (1, 1, 1, 30), 4, NONE, NONE, 0).work()
     assert (forth.pieces, back.pieces, back.piece_bytes) == (1, 30, 4)

@@ -1,4 +1,4 @@
-"""The same picoseconds in every process, whatever the hash seed."""
+"""The same picoseconds in every process, for any hash seed."""
 
 from __future__ import annotations
 

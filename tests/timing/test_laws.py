@@ -1,4 +1,4 @@
-"""What holds for every program on every device."""
+"""Properties of every program on every device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLANS = st.lists(actions(), min_size=1, max_size=20)
 
 
 def simulate(plan: list[Action], config: Config, timing_only: bool = False) -> tuple[bytes, list[bytes], Timeline]:
-    """(scratch, SRAM of each core, record) after one run from zeroed memories."""
+    """Return (scratch, SRAM of each core, record) after one run from zeroed memories."""
     device = NpuDevice(config)
     driver = Driver(device.bus)
     loaded = driver.load(build(plan, config).program(scratch=SCRATCH_BYTES))
@@ -91,7 +91,7 @@ def test_arithmetic_and_memory_contents_do_not_touch_the_time(plan: list[Action]
 def test_more_bandwidth_never_makes_a_program_slower_where_nobody_competes(
     plan: list[Action], config: Config, more: int
 ) -> None:
-    """One channel, and code that is fetched in one piece: transfers come one after another."""
+    """With one channel and code fetched in one piece, transfers are sequential."""
     slow = config.with_(**{"dma.channels": 1, "cores": 1})
     fast = slow.with_(**{"dram.bandwidth": slow.dram.bandwidth + more * 10**9})
     assert len(build(plan, slow).code()) <= FETCH_BYTES

@@ -1,4 +1,4 @@
-"""Long streams of work come close to what the config promises, and never beyond it."""
+"""Long streams of work come close to the configured peaks and never exceed them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_large_copies_reach_the_bandwidth_of_the_device(name: str, write: bool) 
 
 @pytest.mark.parametrize("name", list_configs())
 def test_copies_within_dram_share_what_it_gives_both_ways(name: str) -> None:
-    """On channels of any width, those that read and write at once too: no two of them get more than there is."""
+    """On channels of any width, also duplex ones: together they never exceed the bandwidth."""
     base = load_config(name)
     for duplex, narrow in product((False, True), (1, 4)):
         config = base.with_(**{"dma.duplex": duplex, "dma.bytes_per_cycle": base.dma.bytes_per_cycle // narrow})

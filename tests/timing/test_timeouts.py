@@ -1,5 +1,5 @@
-"""Time-outs and deadlines to the picosecond: a job that ends at the last moment is right, one that ends one later is
-given up, at that moment and not before; without a time-out a device may be as slow as it likes."""
+"""Timeouts and deadlines to the picosecond: a job that ends at the last moment succeeds, one that ends a picosecond
+later is aborted exactly then. Without a timeout a device may be arbitrarily slow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.programs.streams import QUICK_HOST
 QUICK = TINY.with_(**QUICK_HOST)
 US, MS, S = 10**6, 10**9, 10**12
 SUBMITTED_PS = 4
-"""What the reads of records cost at most on a host that is as fast as a description may say."""
+"""Upper bound for the time of reading records on the fastest configurable host."""
 HANG = Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector"))
 STORM = Fault(AtTime(time_ps=20 * US), MessageFault(interrupt="storm", count=400, delay_ps=3 * US))
 LOST = Fault(AtInterrupt(interrupt=1), MessageFault(interrupt="lose"))
@@ -35,7 +35,7 @@ X = values()
 
 
 class Moments(Watcher):
-    """When the last doorbell rang and when the device was reset."""
+    """The times of the last doorbell and of the reset."""
 
     steps = False
 
@@ -98,7 +98,7 @@ WAYS: dict[str, Callable[[int | None, list[Fault]], tuple[Any, Moments]]] = {
 
 @pytest.fixture(scope="module")
 def length() -> int:
-    """From the doorbell to the end of the job."""
+    """Return the time from the doorbell to the end of the job."""
     device = NpuDevice(QUICK)
     driver = Driver(device.bus)
     moments, loaded = Moments(device), driver.load(PROGRAM)
@@ -172,7 +172,7 @@ def test_without_a_time_a_unit_may_stop_for_days(way: str) -> None:
 @given(st.integers(1, 3 * MS))
 @settings(max_examples=15)
 def test_a_budget_is_kept_to_the_picosecond(length: int, budget_ps: int) -> None:
-    """From the arrival on, and so with what the host does before the doorbell."""
+    """It starts at the arrival, so it includes the host's work before the doorbell."""
 
     def run(budget: int) -> tuple[Any, int]:
         dispatcher = Dispatcher(QUICK)

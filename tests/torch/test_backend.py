@@ -1,6 +1,6 @@
-"""PyTorch's NNAPI backend, unmodified, on the simulated device: ``make torch``. Skipped where torch is not installed.
+"""PyTorch's unmodified NNAPI backend on the simulated device: ``make torch``. Skipped if torch is not installed.
 
-torch looks for "libneuralnetworks.so"; it gets the one that this process has loaded before, because the name is its
+torch opens "libneuralnetworks.so" and gets the library that this process has already loaded, because the name is its
 SONAME.
 """
 
@@ -39,7 +39,7 @@ def seed() -> None:
 
 
 def on_nnapi(module: Any, *inputs: Any) -> Any:
-    """What the module gives when it runs through NNAPI."""
+    """Return the module's output when it runs through NNAPI."""
     from torch.backends._nnapi.prepare import convert_model_to_nnapi
 
     with torch.no_grad():
@@ -48,7 +48,7 @@ def on_nnapi(module: Any, *inputs: Any) -> Any:
 
 
 def check(module: Any, *inputs: Any) -> None:
-    """The module gives the same through NNAPI as in torch itself."""
+    """Check that the module gives the same through NNAPI as in torch."""
     module.eval()
     with torch.no_grad():
         expected = module(*inputs)
@@ -65,7 +65,7 @@ def check(module: Any, *inputs: Any) -> None:
 
 
 def nhwc(tensor: Any) -> Any:
-    """The same image with channels last, as NNAPI wants it."""
+    """Return the image with channels last, as NNAPI requires."""
     converted = tensor.contiguous(memory_format=torch.channels_last)
     converted.nnapi_nhwc = True
     return converted
@@ -189,7 +189,7 @@ def test_mlp() -> None:
 
 
 class InvertedResidual(nn.Module):  # type: ignore[misc, name-defined]
-    """The block that MobileNetV2 is made of."""
+    """The basic block of MobileNetV2."""
 
     def __init__(self, before: int, after: int, stride: int, expand: int = 4) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class InvertedResidual(nn.Module):  # type: ignore[misc, name-defined]
 
 
 class MobileNet(nn.Module):  # type: ignore[misc, name-defined]
-    """MobileNetV2's structure at a size for tests."""
+    """The structure of MobileNetV2 at a size for tests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ def test_open_batch() -> None:
 
 
 def converted(module: Any, *examples: Any) -> Any:
-    """The module after static quantisation for qnnpack."""
+    """Return the module after static quantisation for qnnpack."""
     module.eval()
     module.qconfig = torch.ao.quantization.get_default_qconfig("qnnpack")
     prepared = torch.ao.quantization.prepare(module)
@@ -266,7 +266,7 @@ class Quantised(nn.Module):  # type: ignore[misc, name-defined]
 
 
 def check_quantised(body: Any, example: Any) -> None:
-    """Within one step of the last quantisation of what torch computes."""
+    """Check that the output is within one step of the last quantisation from torch's."""
     module = converted(Quantised(body), example, example * 0.7)
     with torch.no_grad():
         expected = module(example)

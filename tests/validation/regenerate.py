@@ -1,4 +1,4 @@
-"""Write the record of tests/validation anew: ``python -m tests.validation.regenerate``."""
+"""Write the record of tests/validation again: ``python -m tests.validation.regenerate``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECORD = Path(__file__).with_name("golden.json")
 
 
 def figures(outcome: SetOutcome) -> dict[str, float]:
-    """What is on record of one data set; errors in percent, to three decimals."""
+    """Return the recorded figures of a data set: errors in percent, to three decimals."""
     found = outcome.summary
     assert found is not None
     errors = {"mape": found.mape, "worst": found.worst, "bias": found.bias}

@@ -1,4 +1,4 @@
-"""Rows of whole chips are replayed or refused with a reason."""
+"""Rows of whole chips are replayed, or refused with a reason."""
 
 from statistics import fmean
 
@@ -27,14 +27,14 @@ def test_rows_are_replayed_or_refused_with_a_reason():
 
 
 def test_every_machine_of_the_rows_is_known():
-    """A slip in a name leaves rows out, with a reason that sounds right."""
+    """A typo in a name would leave rows out with a plausible reason."""
     machines = {record.text("machine") for record in read(FILE)}
     assert machines <= end_to_end._CHIPS.keys() | end_to_end._NOT_PUBLISHED.keys()
     assert len(machines & end_to_end._CHIPS.keys()) >= 8
 
 
 def errors(chip):
-    """Of every row of a chip that is replayed, by network, as parts of what was measured."""
+    """Return the relative error of every replayed row of a chip by network."""
     records = [record for record in read(FILE) if record.text("machine").startswith(chip)]
     rows = [row for row in networks(records, FILE.parent) if isinstance(row, DataPoint)]
     return {row.label.partition(": ")[2].partition(" (")[0]: row.predicted / row.measured - 1 for row in rows}

@@ -1,4 +1,4 @@
-"""How far energies and areas are from what was published, and that the constants are what they are said to be."""
+"""Errors of energies and areas against published values, and the stated values of the constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npusim.validate.stats import error
 from tests.support.carried import replayed
 
 BOUNDS = {"nvdla_energy": 20, "nvdla_area": 15, "tpu_v1_power": 30, "eyeriss_power": 30}
-"""Percent of the published value that a prediction may be off."""
+"""Largest error of a prediction in percent of the published value."""
 
 
 def points(name: str) -> list[DataPoint]:
@@ -42,7 +42,7 @@ def test_a_gpu_is_its_units_and_what_is_published_of_the_rest() -> None:
 
 
 def _given(name: str) -> dict[str, float]:
-    """What is published of the designs that constants are fitted to, by MACs, and node for areas."""
+    """Return published values of the designs that constants are fitted to, by MACs, and by node for areas."""
     return {
         point.label.split()[1]
         + (point.label.rpartition(",")[2].split()[0] if name == "nvdla_area" else ""): point.measured

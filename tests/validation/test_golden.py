@@ -1,4 +1,4 @@
-"""The points that the project carries, replayed: as near to them as on record, to the digit."""
+"""The measured points shipped with the project: replayed with exactly the recorded errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITS = {  # MAPE and worst point in percent: what the project promises for the
     "end_to_end": (10, 31),
 }
 LONG = ("dramsim3_bw", "end_to_end", "nvdla_energy", "nvdla_primer_resnet50")
-"""Sets that take seconds, and beside which the default tests replay another one of their kind."""
+"""Slow sets; the default tests replay another set of the same kind."""
 
 
 def test_every_carried_set_is_on_record() -> None:
@@ -48,7 +48,7 @@ def test_errors_are_those_on_record(name: str) -> None:
 
 
 def test_names_are_unique_and_files_but_for_reason() -> None:
-    """A file is replayed once, and perhaps compiled; the one of prices holds several chips."""
+    """A file is replayed once, and possibly compiled as well; the file of prices covers several chips."""
     twice = [data for data in SETS if data.name.endswith(", compiled")]
     prices = [data for data in SETS if data.filename == "energy_area.csv"]
     alone = [data for data in SETS if data not in twice and data not in prices]

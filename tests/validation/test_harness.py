@@ -1,4 +1,4 @@
-"""The harness itself: what it reads, what it refuses, how it counts, and what it writes."""
+"""The validation harness: what it reads, what it refuses, how it counts, and what it writes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_applications_are_bound_by_weights_or_by_arithmetic(tmp_path: Path) -> N
 
 
 def few(folder: Path) -> Path:
-    """A folder with a single data set."""
+    """Return a folder with a single data set."""
     shutil.copy(carried_folder() / "gemmini_mesh16_rtl.csv", folder)
     return folder
 

@@ -1,4 +1,4 @@
-"""What a machine is asked for one row of a table: laws of tables that are not carried, too, on rows made up here."""
+"""The replay of one table row, also for tables that are not shipped, with rows made up here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Apply = Callable[..., list[DataPoint | Excluded]]
 
 @pytest.fixture
 def law(tmp_path: Path) -> Apply:
-    """What a law makes of rows: a header, and the cells of each row."""
+    """Return a function that applies a law to rows, given a header and the cells of each row."""
 
     def apply(kind: Law, *lines: str) -> list[DataPoint | Excluded]:
         path = tmp_path / "rows.csv"
@@ -50,7 +50,7 @@ def test_a_product_of_the_tpu_is_its_kernel_alone(law: Apply) -> None:
 
 
 def test_a_kernel_of_the_vector_unit_to_the_picosecond(law: Apply) -> None:
-    """One block comes in and one goes out; two operands move half as much again; two-byte elements the half."""
+    """One block is loaded and one stored; two operands move 1.5 times the bytes, two-byte elements half."""
     rows = ("add,128x128,1,1", "relu,128x128,1,1", "batch_norm_inference,128x128,1,1", "tanh,4096x4096,1,1")
     wanted = [1.169582, 1.071486, 0.974344, 203.725772]
     assert predicted(law(vector, "op,shape,avg_us,stable", *rows)) == pytest.approx(wanted, abs=1e-9)
@@ -119,7 +119,7 @@ def test_walks(pattern: str, parameter: int, addresses: list[int]) -> None:
 
 
 def test_walks_of_tiles_and_blocks() -> None:
-    """A line of a tile has 1024 bytes; blocks begin at multiples of their size."""
+    """A line of a tile has 1024 bytes; blocks start at multiples of their size."""
     tile = patterns(AccessPattern("tile2d", 4096, 18, 64, 1 << 20)).tolist()
     assert tile == [64 * turn for turn in range(16)] + [4096, 4160]
     blocks = patterns(AccessPattern("rblk", 256, 7, 64, 1 << 20)).tolist()

@@ -1,4 +1,4 @@
-"""Two programs for one product - whole, or cut along M, K or N - keep their order between RTL and model."""
+"""Different programs for one product - whole, or cut along M, K or N - have the same order in RTL and model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 
 def programs(points: list[DataPoint]) -> dict[tuple[str, Shape], list[tuple[str, float, float]]]:
-    """For each product that was measured whole and in two parts: (how it is cut, measured, predicted) of each way."""
+    """Return for each product measured whole and in two parts: (cut, measured, predicted) of each program."""
     known: dict[tuple[str, Shape], DataPoint] = {}
     for point in points:
         found = SHAPE.search(point.label)

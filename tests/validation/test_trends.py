@@ -1,6 +1,9 @@
-"""What a number buys, as published: N. Jouppi et al., "In-Datacenter Performance Analysis of a Tensor Processing Unit",
-ISCA 2017, section 7 and figure 11. Four times the bandwidth is about three times as fast on MLPs and LSTMs, which wait
-for weights; four times the clock buys next to nothing there."""
+"""Published sensitivities: N. Jouppi et al., "In-Datacenter Performance Analysis of a Tensor Processing Unit", ISCA
+2017, section 7 and figure 11.
+
+Four times the bandwidth makes MLPs and LSTMs, which are bound by weights, about three times as fast; four times the
+clock has almost no effect on them.
+"""
 
 from math import isqrt
 

@@ -1,4 +1,4 @@
-"""Measured points that the project may not carry: read from $NPUSIM_TRUTH, or from shared/truth beside the checkout."""
+"""Measured points that may not be distributed: read from $NPUSIM_TRUTH, or from shared/truth beside the checkout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOUND = {data.name: (data, path) for data, path in find(TRUTH)[0]} if TRUTH.is_d
 
 @functools.cache
 def outcome(name: str) -> SetOutcome:
-    """A data set replayed, once for all kinds of its rows."""
+    """Return a data set replayed once for all kinds of its rows."""
     [found] = replay([FOUND[name]])
     return found
 
