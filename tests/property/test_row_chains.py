@@ -58,7 +58,7 @@ class Chain:
         return self.build.add("normalize", [x], {"axis": axis, "mode": "rms", "epsilon": 1e-3})
 
     def sum(self, x: Tensor) -> Tensor:
-        """Over some axes, and beside what was summed: so both live at once."""
+        """Add a sum over some axes to its operand, so both are live at once."""
         axes = tuple(sorted(self.rng.sample(range(len(x.shape)), self.rng.randint(1, len(x.shape)))))
         fn = self.rng.choice([Reduce.SUM, Reduce.MEAN, Reduce.MAX])
         total = self.build.add("reduce", [x], {"axes": axes, "keepdims": True, "fn": fn})
@@ -87,7 +87,7 @@ class Chain:
 
 
 def run(graph: Graph, config: Config, feeds: dict[str, Array], what: str) -> dict[str, Array] | None:
-    """What a device computes, without races; None if a row does not fit."""
+    """Return the device's results, checking for races; None if a row does not fit."""
     try:
         program = compile_graph(graph, config)
     except CompileError:

@@ -1,4 +1,5 @@
-"""Models whose data decide: what is decided runs on the device, and what the host does for it is told with its time."""
+"""Models with decisions on data: the chosen parts run on the device, and the host's decision work is reported with its
+time."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ TINY = load_config("tiny")
 
 
 def check(case: Decided, session: Session) -> Result:
-    """Right, and on the device not a cycle less than the model without decisions takes."""
+    """Check the result, and that the device takes no longer than for the model without decisions."""
     result, straight = session.run(case.model, case.inputs), session.run(case.straight, case.straight_inputs)
     expected = runtime_outputs(case.model, case.inputs)
     for name, array in expected.items():
@@ -34,7 +35,7 @@ def check(case: Decided, session: Session) -> Result:
 
 
 def check_host_work(result: Result) -> None:
-    """What was decided has cost the host something, which is in the time of the run as a whole."""
+    """Check that decisions cost the host time, which is part of the total time."""
     work = result.program.host.work
     assert result.host_work_ps == sum(each.operations for each in work) * TINY.host.operation_ps
     assert result.host_ps > result.host_work_ps
@@ -44,7 +45,7 @@ def check_host_work(result: Result) -> None:
 
 
 def check_bound(case: Decided, session: Session) -> None:
-    """Bound on request, a model is folded; every product is the device's or the host's."""
+    """Check that a model bound on request is folded, and that every product is on the device or the host."""
     program = session.compile(case.model, bind=case.inputs)
     result, straight = session.run(program), session.run(case.straight, case.straight_inputs)
     for name, array in runtime_outputs(case.model, case.inputs).items():
@@ -83,7 +84,7 @@ def test_networks_with_a_branch_keep_their_products(hidden: tuple[int, int]) -> 
 
 
 def test_each_branch_is_a_program_and_is_found_again() -> None:
-    """Inputs that decide the same share one; a program refuses inputs that decide otherwise."""
+    """Inputs with the same decisions share a program; a program refuses inputs with other decisions."""
     rng = np.random.default_rng(2)
     with Session(TINY, cache_dir=False) as session:
         results = [
@@ -93,7 +94,7 @@ def test_each_branch_is_a_program_and_is_found_again() -> None:
 
 
 def test_what_is_bound_scales_on_the_device() -> None:
-    """A factor for each column would be a part of constant weights, were it not the value of an input."""
+    """A factor per column would be folded into constant weights if it were not the value of an input."""
     weights = "{" + ", ".join(["1"] * 32) + "}"
     body = f"<float[8, 4] w = {weights}> {{ p = MatMul(x, w) y = Mul(p, s) }}"
     x, s = np.ones((2, 8), np.float32), np.float32([1, 2, 3, 4])

@@ -1,4 +1,4 @@
-"""npusim.backend: the functions that the onnx package's interface names."""
+"""npusim.backend: the functions of the onnx package's backend interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program files: whole or not there, checked before use, and never a reason to fail."""
+"""Program files: complete or absent, checked before use, and never a reason to fail."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_truncated_anywhere(file: Path) -> None:
 
 
 def test_altered_anywhere(program: Program, file: Path) -> None:
-    """Every byte that means something is covered; what is only padding changes nothing."""
+    """Every meaningful byte is covered by the checksum; changes to padding have no effect."""
     raw = file.read_bytes()
     rng = np.random.default_rng(2)
     positions = {*range(80), len(raw) - 1, *rng.integers(0, len(raw), 150).tolist()}
@@ -172,7 +172,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     ],
 )
 def test_other_versions(file: Path, offset: int, message: str) -> None:
-    """A newer or older file is not damaged: it says which version it has."""
+    """A newer or older file is not called damaged: the error names its version."""
     raw = bytearray(file.read_bytes())
     raw[offset : offset + 4] = struct.pack("<I", 77)
     file.write_bytes(raw)
@@ -424,7 +424,7 @@ def test_a_read_only_directory(
 
 @contextmanager
 def no_room_for(size: int) -> Iterator[None]:
-    """Files of this process may not grow beyond ``size`` bytes."""
+    """Limit files of this process to ``size`` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -455,7 +455,7 @@ def test_a_full_disk_keeps_what_was_there(program: Program, tmp_path: Path) -> N
 
 
 def foreign(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a file to somebody else, or make it look so to who may not give files away."""
+    """Change the owner of a file, or pretend so if the user may not change owners."""
     if os.geteuid() == 0:
         os.chown(path, 12345, 12345)
         return
@@ -469,7 +469,7 @@ def foreign(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plant(kind: str, path: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put something into the place of a file of the cache: most hold another program under the key of the right one."""
+    """Replace a file of the cache: most kinds contain another program under the right one's key."""
     aside = path.with_name("aside")
     if kind == "plain":
         write_program(program, path)
@@ -559,7 +559,7 @@ def test_a_pipe_is_no_program_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_what_was_checked_stays(program: Program, tmp_path: Path, cached: bool) -> None:
-    """Whoever cuts a file afterwards, or writes into it, changes nothing of the program."""
+    """Truncating or changing the file afterwards does not change the program."""
     store = Cache(tmp_path)
     store.put(program)
     path = store.path(KEY)
@@ -639,7 +639,7 @@ def _write_often(directory: str, times: int) -> None:
 
 
 def test_concurrent_writers_never_tear_a_file(tmp_path: Path) -> None:
-    """Processes and threads write one file over and over; whoever reads it meanwhile finds a whole one."""
+    """Processes and threads write one file repeatedly; concurrent readers always get a complete one."""
     path = tmp_path / f"{KEY}.npu"
     program = compile_graph(product(4, 64, 64), TINY, KEY)
     write_program(program, path)
@@ -668,7 +668,7 @@ def test_a_file_from_before_inputs_could_be_bound_and_places_told_has_none(tmp_p
 
 
 def growing() -> Program:
-    """x [2, 3, 4] becomes y [2, 5, 4] where it lies, with room for 8 rows; other and z are by themselves."""
+    """x [2, 3, 4] grows in place to y [2, 5, 4], with room for 8 rows; other and z have separate memory."""
     build = GraphBuilder("growing")
     x, rows = build.input("x", (2, 3, 4), DType.FLOAT32), build.input("rows", (2, 2, 4), DType.FLOAT32)
     graph = build.finish([build.add("concat", [x, rows], {"axis": 1}), build.add("unary", [rows], {"fn": Unary.RELU})])

@@ -1,4 +1,4 @@
-"""The demo's network is what it is said to be, and its judgement can fail."""
+"""The demo's network is as described, and its check can fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYERS = [
 
 
 def test_the_network() -> None:
-    """The fingerprint covers kinds, attributes and weights: the same on every machine and in every run."""
+    """The fingerprint covers kinds, attributes and weights and is the same on every machine and in every run."""
     graph = demo.network()
     assert [(op.output.name, op.output.shape) for op in graph.ops] == LAYERS
     assert graph.ops[0].attrs["stride"] == (2, 2)
@@ -48,7 +48,7 @@ def test_the_device_agrees_with_the_reference() -> None:
 
 
 def test_a_wrong_device_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest difference of all outputs, as a part of the largest element."""
+    """The largest difference of all outputs, relative to the largest element."""
     wanted = {"probabilities": np.array([[1.0, -4.0]], np.float32)}
     monkeypatch.setattr(demo.reference, "run", lambda graph, inputs: wanted)
     monkeypatch.setattr(demo, "network", lambda: demo.GraphBuilder("none"))

@@ -1,4 +1,4 @@
-"""Findings of sound and of unsound installations."""
+"""Findings for working and broken installations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Element types: sizes, names, and bfloat16 to the last bit."""
+"""Element types: sizes, names, and exact bfloat16."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_sizes_and_kinds(dtype: DType) -> None:
 
 
 def test_codes_are_those_of_the_instructions() -> None:
-    """They are in every compiled program: a change here needs another ISA version."""
+    """They are part of every compiled program: a change needs another ISA version."""
     assert [dtype.name for dtype in sorted(DType)] == [
         "BOOL", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64", "FLOAT16", "BFLOAT16",
         "FLOAT32", "FLOAT64",
@@ -104,7 +104,7 @@ def test_ties_go_to_even_and_overflow_to_infinity() -> None:
 
 
 def test_without_ml_dtypes_bfloat16_stays_bits() -> None:
-    """The extension type comes with an extra; without it everything else still works."""
+    """The extension type needs an optional package; without it everything else still works."""
     script = (
         "import sys; sys.modules['ml_dtypes'] = None\n"
         "import numpy as np\n"

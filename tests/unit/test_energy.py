@@ -1,4 +1,4 @@
-"""The energy of a run: added up by hand, by unit and by layer, and what asking for it again takes."""
+"""The energy of a run: added up by hand, by unit and by layer, and the cost of computing it again."""
 
 from __future__ import annotations
 

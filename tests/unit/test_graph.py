@@ -1,4 +1,4 @@
-"""The graph language: what is well-formed, and fingerprints that know equal graphs from different ones."""
+"""The graph language: which graphs are well-formed, and fingerprints that distinguish different graphs."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_fingerprints_do_not_depend_on_the_process() -> None:
 
 
 def test_a_graph_goes_by_pickle(tmp_path: Path) -> None:
-    """Weights in files as places in them, zeros as such, all others by value; operators with all that they have."""
+    """Weights in files are pickled as references, zeros as zeros, other constants by value; operators completely."""
     path = write_llama(tmp_path, LlamaSizes(layers=1, hidden=1024, heads=8, feed_forward=1024, vocabulary=1000, past=7))
     graph = load(path)
     pickled = pickle.dumps(graph)

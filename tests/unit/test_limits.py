@@ -1,4 +1,4 @@
-"""What a device offers to a job."""
+"""The limits of a device for a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANGED: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("name", CHANGED)
 def test_each_follows_from_its_key(name: str) -> None:
-    """And from no other key that another one follows from."""
+    """And from no other key that determines a limit."""
     plain, changed = limits_of(PLAIN, (0, 64)), limits_of(PLAIN.with_(**CHANGED[name]), (0, 64))
     differing = [field.name for field in fields(Limits) if getattr(plain, field.name) != getattr(changed, field.name)]
     assert differing == [name]

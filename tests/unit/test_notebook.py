@@ -1,4 +1,4 @@
-"""What a person sees who asks for a thing at a prompt or in a notebook: short, telling, and no orders to either."""
+"""Display of objects at a prompt or in a notebook: short, informative, and with escaped names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = '<script>&"\x1b[2J\u202e'
 
 
 def named(name: str, outputs: int = 1) -> Graph:
-    """Networks, inputs and outputs of that name."""
+    """Return networks, inputs and outputs of that name."""
     build = GraphBuilder(name)
     x = build.input(name, (4,), DType.FLOAT32)
     return build.finish([build.add("unary", [x], {"fn": Unary.NEG}, f"{name}{i}") for i in range(outputs)])
@@ -35,7 +35,7 @@ def things(graph: Graph) -> list[Any]:
 
 
 def cells(thing: Any) -> list[str]:
-    """The texts of the one table; fails on what is not well-formed."""
+    """Return the texts of the only table. Fails if it is not well-formed."""
     shown = ET.fromstring(thing._repr_html_())
     (table,) = [shown] if shown.tag == "table" else shown.findall("table")
     return [element.text or "" for element in table.iter() if element.tag in ("caption", "th", "td")]

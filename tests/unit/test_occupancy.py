@@ -1,4 +1,4 @@
-"""What is in the memories when: places at the times of their operators."""
+"""Memory contents over time: places during the times of their operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def program(*places: Place) -> Program:
 
 
 def timeline(*times: tuple[int, int, int], core: int = 0) -> Timeline:
-    """(operator, start, end) of spans."""
+    """Return spans from (operator, start, end)."""
     spans = [Span(f"core{core}.matrix", start, end, op, "x", 0, 0, "compute") for op, start, end in times]
     return Timeline(spans, time_ps=1000)
 
@@ -44,7 +44,7 @@ def test_a_place_lasts_from_its_first_operator_to_its_last() -> None:
 
 
 def test_bytes_that_somebody_else_has_taken_count_once() -> None:
-    """The second operator begins while the first one still ends: what both have is the second's."""
+    """The second operator starts while the first one still runs: shared bytes belong to the second."""
     found = memories(program(sram("tile", 0, 64, 0, 0), sram("weights", 32, 128, 1, 1)), THREE)["core0.sram"]
     assert found.steps == [(10, {"tile": 64}), (90, {"tile": 32, "weights": 96}), (100, {"weights": 96}), (200, {})]
 
@@ -55,7 +55,7 @@ def test_a_place_within_another_leaves_both_sides() -> None:
 
 
 def test_one_after_the_other_at_the_same_time() -> None:
-    """What ends at the moment at which another begins leaves first."""
+    """What ends at the moment at which another begins is removed first."""
     found = memories(program(sram("tile", 0, 64, 1, 1), sram("tile", 0, 64, 2, 2)), THREE)["core0.sram"]
     assert found.steps == [(90, {"tile": 64}), (200, {"tile": 64}), (300, {})]
 

@@ -1,4 +1,4 @@
-"""Pages that are made from the code are written, or compared."""
+"""Pages generated from the code are written, or compared."""
 
 from __future__ import annotations
 

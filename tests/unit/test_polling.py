@@ -1,4 +1,4 @@
-"""Work that can be stopped: whose check is asked, and when."""
+"""Cancellable work: whose check is called, and when."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_weights_of_a_program_are_views_of_the_models() -> None:
 
 
 def _source(piece: Piece) -> np.ndarray[Any, Any]:
-    """What is read for a piece."""
+    """Return the data that is read for a piece."""
     return _source(piece.arrays[0]) if isinstance(piece, Deferred) else piece
 
 

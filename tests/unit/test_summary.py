@@ -1,4 +1,4 @@
-"""Spans into rows, one for each operator."""
+"""Grouping of spans into rows, one per operator."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_operators_may_overlap_and_come_in_their_order() -> None:
     [((600, 100), "memory"), ((100, 600), "compute"), ((500, 100), "latency"), ((100, 500), "latency")],
 )
 def test_what_held_it_up(busy: tuple[int, int], bound: str) -> None:
-    """More than half of the time on one unit says which; otherwise nobody was busy, and it was latency."""
+    """A unit that was busy for more than half of the time is the bound; without one it is latency."""
     moving, computing = busy
     (row,) = rows(span("core0.dma0", 0, moving), span("core0.vector", 1000 - computing, 1000))
     assert row.bound == bound
@@ -66,7 +66,7 @@ def test_a_row_as_json() -> None:
 
 
 def test_the_rows_of_a_run_add_up() -> None:
-    """Macs and bytes of the rows are those of the counters; times lie within the job."""
+    """MACs and bytes of the rows equal the counters; times are within the job."""
     session = Session(TINY, cache_dir=False)
     program = session.compile(residual_net(8, 8, 1))
     result = session.run(program, timing_only=True)

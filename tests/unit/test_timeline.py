@@ -1,4 +1,4 @@
-"""Digests tell timelines apart by every field, and by nothing else."""
+"""Digests distinguish timelines by every field, and by nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a user's own: what is opened, what is refused, and files that are whole or not there."""
+"""The user's own files: what is opened, what is refused, and that files are complete or absent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def refusal(path: Path, **how: bool) -> tuple[int | None, str | None]:
-    """Number and words of the error; nothing is left open."""
+    """Return number and text of the error. Fails if a descriptor stays open."""
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OSError) as found:
         open_regular(path, **how)

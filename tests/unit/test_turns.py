@@ -1,4 +1,4 @@
-"""One thread at a time: who waits, who is refused, and when posted work is done."""
+"""One thread at a time: which calls wait, which are refused, and when posted work is executed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waits_and_leaks import PATIENCE_S, asleep
 
 
 class Counter:
-    """Counts threads in its methods; two methods of two kinds, that call what they are given."""
+    """Counts threads in its methods; two methods of two kinds that call their argument."""
 
     def __init__(self) -> None:
         self.turns, self.turn = Turns(), DrivingLock()
@@ -37,7 +37,7 @@ class Counter:
 
 
 def held(enter: Callable[[Callable[[], object]], object]) -> tuple[threading.Thread, threading.Event]:
-    """A thread within a method until the event is set."""
+    """Return a thread within a method until the event is set."""
     begun, go_on = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The reader of files of others: what it refuses, in which words, and that it never waits."""
+"""The reader of untrusted files: what it refuses, the error texts, and that it never waits."""
 
 from __future__ import annotations
 

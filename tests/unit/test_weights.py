@@ -1,4 +1,4 @@
-"""Weights in files: views that tell where they come from, go by pickle as places, and notice who wrote or read."""
+"""Weights in files: views that know their source, are pickled as references, and detect changes of the file."""
 
 from __future__ import annotations
 

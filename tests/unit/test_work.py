@@ -1,4 +1,4 @@
-"""What works count."""
+"""The counts of each kind of work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from npusim.work import PLACE_BYTES, DmaWork, MatrixWork
 
 
 def test_products_of_a_convolution() -> None:
-    """Every output sums its kernel over all input channels, of a depthwise one over its own."""
+    """Every output sums its kernel over all input channels; in a depthwise convolution over its own channel."""
     sizes = (2, 3, 5, 14, 7, 11, 13)
     assert MatrixWork(DType.INT8, *sizes, False, True, True, 1).macs == 2 * 3 * 5 * 14 * 7 * 11 * 13
     assert MatrixWork(DType.INT8, *sizes, True, True, True, 1).macs == 2 * 3 * 5 * 14 * 11 * 13

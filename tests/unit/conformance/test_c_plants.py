@@ -1,4 +1,4 @@
-"""Mistakes that are planted into the driver in C are found by the driver sanitizer, over vfio-user."""
+"""Planted errors in the C driver are found by the driver sanitizer over vfio-user."""
 
 from __future__ import annotations
 

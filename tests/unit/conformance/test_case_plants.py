@@ -1,5 +1,5 @@
-"""Bad drivers, for each case of the suite: the case fails on each of them, and says what it does wrong. A case without
-one would be a check that nothing can fail."""
+"""Bad drivers for each case of the suite: the case fails on each of them and says what is wrong. A case without a bad
+driver might never fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = load_config("tiny")
 
 
 class Good(DocumentDriver):
-    """What the mistakes are made in."""
+    """The correct driver to which the errors are added."""
 
 
 class Zeros(Good):
@@ -48,7 +48,7 @@ class OtherShapes(Good):
 
 
 class RemembersOutputs(Good):
-    """Of a program that has run once."""
+    """Returns old outputs of a program that has run once."""
 
     def run(self, loaded: Loaded, inputs: dict[str, Any], *, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         self.known = getattr(self, "known", {})
@@ -57,7 +57,7 @@ class RemembersOutputs(Good):
 
 
 class FirstRoundOnly(Good):
-    """Never begins the ring anew."""
+    """Only writes entries in the first round of the ring."""
 
     def write_entry(self, job: Job) -> None:
         if self.tails[job.ring] < document.ENTRIES:
@@ -65,7 +65,7 @@ class FirstRoundOnly(Good):
 
 
 class Leaks(Good):
-    """Never frees the memory of a run, and has little."""
+    """Never frees the memory of a run, and has little memory."""
 
     def __init__(self, bus: Any) -> None:
         super().__init__(bus)
@@ -103,7 +103,7 @@ class OneAtATime(Good):
 
 
 class InOrder(Good):
-    """Who is waited for is the job that has ended first."""
+    """Returns the job that ended first, whichever is waited for."""
 
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         self.order = getattr(self, "order", [])
@@ -123,7 +123,7 @@ class NoRoomAtAll(Good):
 
 
 class DropsTheLast(Good):
-    """Takes a job that has no room, and says that it is done."""
+    """Accepts a job without room for it and reports success."""
 
     def submit(self, loaded: Loaded, inputs: dict[str, Any], *, priority: int = 1) -> Job:
         if len(self.inside[priority]) < document.ENTRIES:
@@ -137,7 +137,7 @@ class DropsTheLast(Good):
 
 
 class RefusesTooLate(Good):
-    """Has told the device already."""
+    """Refuses after it has notified the device."""
 
     def submit(self, loaded: Loaded, inputs: dict[str, Any], *, priority: int = 1) -> Job:
         if len(self.inside[priority]) == document.ENTRIES:
@@ -152,7 +152,7 @@ class OneSetOfConstants(Good):
 
 
 class OneNumber(Good):
-    """Of what stays in SRAM."""
+    """Uses one number for all resident weights."""
 
     def load(self, program: Any) -> Loaded:
         loaded = super().load(program)
@@ -179,7 +179,7 @@ class ChecksSizesAfterwards(TakesAnything):
 
 
 class TakesTooLong(TakesAnything):
-    """More than there should be, cut off."""
+    """Accepts input that is too long and truncates it."""
 
     @staticmethod
     def check_inputs(program: Any, inputs: dict[str, Any]) -> None:
@@ -188,14 +188,14 @@ class TakesTooLong(TakesAnything):
 
 
 class KeepsAPart(Good):
-    """Of what did not fit."""
+    """Leaks a part of what did not fit."""
 
     def allocate_all(self, sizes: list[int]) -> list[int]:
         return [self.allocate(size) for size in sizes]
 
 
 class RunsWithoutRoom(Good):
-    """Lets what does not fit lie over everything else."""
+    """Loads a program without room over other memory."""
 
     def allocate(self, size: int) -> int:
         try:
@@ -214,7 +214,7 @@ class UnloadsNothing(Good):
 
 
 class KeepsItsMemory(Good):
-    """The scratch memory of a program, for the next run of it."""
+    """Does not free the large scratch memory of a program after a run."""
 
     def finish(self, job: Job) -> Job:
         job.blocks = [block for block in job.blocks if self.blocks[block] < 1 << 29]
@@ -240,7 +240,7 @@ class HidesFaults(Good):
 
 
 class OneFault(Good):
-    """Whatever it was."""
+    """Reports the same fault for every error."""
 
     @staticmethod
     def fault_name(code: int) -> str:
@@ -248,7 +248,7 @@ class OneFault(Good):
 
 
 class FaultsOfAll(Good):
-    """A fault of one job fails all that are in the device."""
+    """A fault of one job fails all jobs in the device."""
 
     def has_ended(self, job: Job) -> bool:
         found = super().has_ended(job)
@@ -266,7 +266,7 @@ class NeverContinues(Good):
 
 
 class SaysAllIsWell(Good):
-    """About a job that it has given up."""
+    """Reports success for an aborted job."""
 
     def give_up(self, job: Job, timeout_ps: int) -> None:
         super().give_up(job, timeout_ps)
@@ -274,7 +274,7 @@ class SaysAllIsWell(Good):
 
 
 class GivesUpInWordsOnly(Good):
-    """And leaves the job in the device."""
+    """Reports a timeout but leaves the job in the device."""
 
     def give_up(self, job: Job, timeout_ps: int) -> None:
         for jobs in self.inside:
@@ -288,7 +288,7 @@ class HasPatience(Good):
 
 
 class TrustsInterrupts(Good):
-    """One for each job: it never looks without one."""
+    """Expects an interrupt per job and never polls without one."""
 
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         while not job.ended:
@@ -325,7 +325,7 @@ class AbortsNothing(Good):
 
 
 class AbortsInWordsOnly(Good):
-    """The device never hears of it."""
+    """Reports an abort without telling the device."""
 
     def abort(self, job: Job) -> None:
         if not job.ended:
@@ -359,7 +359,7 @@ class AbortsWhatHasEnded(Good):
 
 
 class ResetsNothing(Good):
-    """When a client asks for it."""
+    """Ignores a client's reset request."""
 
     wanted = True
 
@@ -411,7 +411,7 @@ class OtherNameForGone(Good):
 
 
 class NeverNotices(Good):
-    """That the device is gone; it waits, and then says that a job took too long."""
+    """Does not notice that the device is gone; it waits and reports a timeout."""
 
     def look_at_status(self) -> bool:
         return False
@@ -421,7 +421,7 @@ class NeverNotices(Good):
 
 
 class OpensAnything(Good):
-    """Believes that there is its device."""
+    """Opens any device without checking that it is its own."""
 
     def get(self, register: int) -> int:
         found = super().get(register)
@@ -429,7 +429,7 @@ class OpensAnything(Good):
 
 
 class CallsItMissing(Good):
-    """A device that it does not know."""
+    """Reports an unknown device as missing."""
 
     def __init__(self, bus: Any) -> None:
         try:
@@ -440,7 +440,7 @@ class CallsItMissing(Good):
 
 
 class Sleeps(Good):
-    """As long as a job usually takes."""
+    """Sleeps for as long as a job usually takes."""
 
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         self.bus.wait_irq(60 * 10**6)

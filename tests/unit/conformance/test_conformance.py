@@ -1,4 +1,4 @@
-"""What every driver promises: the suite of ``npusim driver-test``, held to drivers of all kinds, and to bad ones."""
+"""Guarantees of every driver: the suite of ``npusim driver-test`` with good drivers of all kinds, and with bad ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def held(driver: Any, **options: Any) -> Report:
 
 
 class ImpatientSubject(ProgramSubject):
-    """Waits for half a second where it expects silence, and for the start of the program as long as it takes."""
+    """Waits only half a second where it expects silence, but as long as necessary for the start of the program."""
 
     def _ask(self, *words: object) -> list[str]:
         self._patience_s = 0.5 if words[0] == "run" else 60
@@ -140,7 +140,7 @@ class NeverLooks(DocumentDriver):
 
 
 class LooksForOnesAlone(DocumentDriver):
-    """Does not know that a device which comes back has lost its memory."""
+    """Does not know that a device that returns has lost its memory."""
 
     def check_presence(self, raw: bytes | bytearray) -> None:
         if raw[-4:] == b"\xff" * 4:
@@ -148,7 +148,7 @@ class LooksForOnesAlone(DocumentDriver):
 
 
 class LooksForAnyDevice(DocumentDriver):
-    """Does not know that the device which is there may have been without power."""
+    """Does not know that a present device may have lost power in between."""
 
     def check_presence(self, raw: bytes | bytearray) -> None:
         if raw[-4:] in (b"\xff" * 4, bytes(4)) and self.get(0) == 0xFFFFFFFF:
@@ -156,7 +156,7 @@ class LooksForAnyDevice(DocumentDriver):
 
 
 class LooksOnce(DocumentDriver):
-    """Believes all outputs after the first one."""
+    """Only checks the first output."""
 
     def read_outputs(self, job: Job) -> None:
         self.first = True
@@ -201,7 +201,7 @@ def test_without_seeds_nothing_is_claimed() -> None:
 
 
 def test_each_access_is_a_moment() -> None:
-    """As many as are asked for, the last ones among them, or all that there are."""
+    """As many as requested, including the last ones, or all that exist."""
     for count in (1, 7, 30):
         for most in (1, 2, 5, 100):
             found = list(moments(count, most))
@@ -215,7 +215,7 @@ def test_each_access_is_a_moment() -> None:
 
 
 class Late(DocumentDriver):
-    """Writes the next input while the job before may still be waiting for it."""
+    """Writes the next input while the previous job may still need it."""
 
     shared = 0
 

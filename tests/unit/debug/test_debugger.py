@@ -1,4 +1,4 @@
-"""Breakpoints, watchpoints, steps and the way back, to the picosecond."""
+"""Breakpoints, watchpoints, steps and reverse execution, to the picosecond."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bench() -> Bench:
 
 
 def _course() -> Timeline:
-    """The job alone, nobody looking."""
+    """Return the timeline of the job without a debugger."""
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
     driver.run(driver.load(planted(None)), INPUTS)
@@ -38,11 +38,11 @@ def _course() -> Timeline:
 
 COURSE = _course()
 VECTOR_PS = next(span.start_ps for span in COURSE.spans if span.unit == "core0.vector")
-"""When the first addition begins."""
+"""Start of the first addition."""
 
 
 def _started(bench: Bench) -> int:
-    """The job is in the device; when it was taken."""
+    """Submit the job; return the time at which the device took it."""
     arrival = bench.submit(JobRequest(planted(None), inputs=INPUTS))
     assert arrival.arrived_ps is not None
     bench.device.run_until(lambda: bench.device.machine.current is not None)

@@ -1,4 +1,4 @@
-"""Ten bugs planted in a program, each found from the command line by a script of a few lines."""
+"""Ten bugs planted in a program, each found from the command line with a script of a few lines."""
 
 from __future__ import annotations
 

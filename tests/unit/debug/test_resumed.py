@@ -1,4 +1,4 @@
-"""Device and driver go on together from a file: outputs come to whoever asks the new driver."""
+"""Device and driver continue from a file: the new driver returns the outputs."""
 
 from __future__ import annotations
 

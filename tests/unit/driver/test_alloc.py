@@ -1,4 +1,4 @@
-"""The allocator of device memory: nothing overlaps, nothing is lost."""
+"""The allocator of device memory: no overlaps and no leaks."""
 
 from __future__ import annotations
 

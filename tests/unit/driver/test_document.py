@@ -1,4 +1,4 @@
-"""docs/device.md is complete: a driver that was written from it alone works."""
+"""docs/device.md is complete: a driver written from it alone works."""
 
 from __future__ import annotations
 

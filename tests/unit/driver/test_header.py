@@ -1,4 +1,4 @@
-"""The driver's header says what the device declares."""
+"""The driver's header agrees with the declarations of the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver never believes what it reads from a device that is gone, or that has come back without its memory."""
+"""A driver never trusts data read from a device that is gone, or that has returned without its memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ VALUES = np.arange(SIZE, dtype=np.uint8)
 
 
 class Torn(Bus):
-    """A device's bus over which something happens after so many accesses, of which each word of a bulk read is one."""
+    """A device's bus on which something happens after a number of accesses. Each word of a bulk read counts as one
+    access."""
 
     def __init__(self, device: NpuDevice) -> None:
         self.device, self.bus = device, device.bus
@@ -67,7 +68,7 @@ class Torn(Bus):
         self.bus.host_work(kind)
 
     def goes(self, accesses: int, back: int | None) -> None:
-        """Unplug the device before the access of that number from now; ``back``: plug it in so many accesses later."""
+        """Unplug the device before the given access from now on; ``back``: plug it in this many accesses later."""
         self.moments[self.count + accesses] = self._replug if back == 0 else self.device.unplug
         if back:
             self.moments[self.count + accesses + back] = self.device.plug
@@ -83,7 +84,7 @@ def bus() -> Torn:
 
 
 def accesses_of(work: Callable[[Driver, Torn], object]) -> int:
-    """How many accesses some work with a driver takes."""
+    """Return the number of accesses of some work with a driver."""
     bus = Torn(NpuDevice(TINY))
     driver = Driver(bus)
     before = bus.count
@@ -113,7 +114,7 @@ def run_once(driver: Driver, bus: Torn, values: Any = VALUES) -> Any:
     ],
 )  # fmt: skip
 def test_gone_at_any_access_of_a_run(back: int | None, values: Any) -> None:
-    """Gone before each access, words of bulk reads among them, and back at once, some accesses later, or never."""
+    """Gone before each access, including words of bulk reads, and back at once, some accesses later, or never."""
     for number in range(1, accesses_of(lambda driver, bus: run_once(driver, bus, values)) + 1):
         bus = Torn(NpuDevice(TINY))
         driver = Driver(bus)
@@ -156,7 +157,7 @@ def test_a_look_costs_one_access_and_only_what_is_doubtful_takes_one() -> None:
 
 
 def after_a_hang(driver: Driver, bus: Torn) -> None:
-    """A job hangs and is given up with a reset; what lay in memory is there afterwards."""
+    """A job hangs and is aborted with a reset; memory is intact afterwards."""
     buffer = driver.allocate(SIZE)
     driver.write(buffer, VALUES.data)
     loaded = driver.load(round_trip(SIZE))
@@ -175,7 +176,7 @@ def after_a_hang(driver: Driver, bus: Torn) -> None:
 
 @pytest.mark.parametrize("back", [None, pytest.param(0, marks=pytest.mark.slow), 2])
 def test_gone_at_any_access_of_a_reset(back: int | None) -> None:
-    """A reset clears the register that would tell."""
+    """A reset clears the register that would reveal it."""
     for number in range(1, accesses_of(after_a_hang) + 1):
         bus = Torn(NpuDevice(TINY))
         driver = Driver(bus)
@@ -236,7 +237,7 @@ def test_jobs_that_a_reset_takes_know_that_the_device_was_gone(bus: Torn) -> Non
 
 
 def test_memory_at_a_mark_is_nobodys() -> None:
-    """A reset without a job ever: the first word of a ring is written, and what others have is as it was."""
+    """A reset without any job: the first word of a ring is written, and memory of others is unchanged."""
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
     driver.load(round_trip(SIZE))

@@ -1,4 +1,4 @@
-"""Several jobs in a driver at once: seqnos, device memory as inputs and outputs, aborts, what a reset drops."""
+"""Several jobs in a driver: sequence numbers, device memory as inputs and outputs, aborts, and jobs lost by a reset."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loaded(driver: Driver) -> LoadedProgram:
 
 
 def slow_program() -> Program:
-    """100 copies of half a microsecond each."""
+    """Return 100 copies of half a microsecond each."""
     stream = Stream()
     for _ in range(100):
         stream.dma(copy(0, region(SCRATCH), 4096))

@@ -22,7 +22,7 @@ TINY = load_config("tiny")
 
 
 def add_constant(constant: bytes) -> Program:
-    """y0 = x0 + constant."""
+    """Return y0 = x0 + constant."""
     size = len(constant)
     stream = Stream()
     x = stream.dma(copy(0, region(FIRST_IO), size))
@@ -49,7 +49,7 @@ def test_programs_live_side_by_side(driver: Driver) -> None:
 
 
 def test_a_program_of_another_driver_is_refused_and_nothing_is_freed(driver: Driver) -> None:
-    """Its addresses mean something else here."""
+    """Its addresses are meaningless here."""
     values, other = np.arange(100, dtype=np.uint8), Driver(NpuDevice(TINY).bus)
     mine, foreign = driver.load(add_constant(bytes([1] * 100))), other.load(add_constant(bytes([2] * 100)))
     free = driver.free_bytes
@@ -187,7 +187,7 @@ def test_a_second_driver_takes_over_a_device_in_any_state() -> None:
 
 
 class OtherDevice(Bus):
-    """Registers that read as one value, and nothing else."""
+    """Registers that all read as one value."""
 
     def __init__(self, values: dict[int, int]) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""The rings as the bus sees them: which registers are written and read, in which order, and what is left out."""
+"""The rings as seen on the bus: which registers are written and read, in which order, and which are not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READY = ("read", header.STATUS)
 
 
 class Recorder(Bus):
-    """Registers and memory as a test sets them; every access is recorded."""
+    """Registers and memory as set by a test; every access is recorded."""
 
     def __init__(self) -> None:
         self.registers = {header.STATUS: header.STATUS_READY}
@@ -56,12 +56,12 @@ class Recorder(Bus):
         self.seen.append(("work", kind))
 
     def take(self) -> list[tuple[Any, ...]]:
-        """What has been seen since the last time."""
+        """Return the accesses since the last call."""
         seen, self.seen = self.seen, []
         return seen
 
     def complete(self, job: DriverJob, status: int = header.JOB_DONE, code: int = 0, address: int = 0) -> None:
-        """The device writes the completion record of a job."""
+        """Write the completion record of a job as the device does."""
         assert job.slot is not None
         self.memory[job.slot.completion] = header.COMPLETION.pack(job.seqno, status, code, address, 77)
 
@@ -166,7 +166,7 @@ def test_an_abort_marks_the_entry_and_names_the_seqno_in_both_words(bus: Recorde
 
 
 def test_an_interrupt_is_acknowledged_before_records_are_read(bus: Recorder, rings: Rings) -> None:
-    """Else one that comes in between would be taken off unseen."""
+    """Otherwise an interrupt in between would be cleared unnoticed."""
     job = a_job(1)
     rings.submit(job)
     bus.take()

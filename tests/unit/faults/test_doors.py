@@ -1,4 +1,4 @@
-"""A script reaches the device through every door, and one that does not happen fails what was run."""
+"""A script reaches the device through every interface, and a fault that does not happen fails the run."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_an_abort_that_a_hung_job_was_given_ends_it_and_no_other() -> None:
 
 
 def invoke(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Exit code, and what was written."""
+    """Return the exit code and the output."""
     code = main(["run", *arguments, "--config", "tiny", "--timing-only", "--no-cache"])
     written = capsys.readouterr()
     return code, written.out + written.err

@@ -1,5 +1,5 @@
-"""Every fault at every moment: the reference driver recovers or reports, nothing hangs, the next job is right; and the
-same script gives the same picoseconds, with arithmetic and without."""
+"""Every fault at every moment: the reference driver recovers or reports it, nothing hangs, the next job is right; and
+the same script gives the same picoseconds with and without arithmetic."""
 
 from __future__ import annotations
 
@@ -97,18 +97,18 @@ HARMLESS = {
     "unit hangs for a time", "slow DMA", "slow unit for a time", "lost interrupt", "late interrupt", "double interrupt",
     "spurious interrupt", "storm", "error corrected", "throttling", "late reset",
 }  # fmt: skip
-"""What costs time and no job."""
+"""Faults that cost time but no job."""
 TOO_LATE = {
     ("command", "sequencer hangs"),  # it has sent everything off
     ("label ends", "channel hangs"),  # the job's only operator: there is nothing left for them to do
     ("label ends", "unit hangs"),
     ("label ends", "sequencer hangs"),
 }
-"""What nobody can feel any more: the script fails."""
+"""Faults without an effect at this moment: the script fails."""
 
 
 class Course:
-    """A driver that goes on as long as there is something to do, and what it has seen of each job."""
+    """A driver that continues as long as there is work, and what it has seen of each job."""
 
     def __init__(self, fault: Fault | None, *, arithmetic: bool = True) -> None:
         self.arithmetic = arithmetic
@@ -125,13 +125,13 @@ class Course:
         self.in_each_job = fault is not None and getattr(fault.when, "per", "") == "job"
 
     def power_up(self) -> None:
-        """A new driver, as at the start and after the device was gone."""
+        """Start a new driver, at the beginning and after the device was gone."""
         self.driver = Driver(self.device.bus)
         self.loaded = self.driver.load(adder(slow=8))
         self.device.faults.name_operators(self.loaded.code, [("sum", "add")])
 
     def job(self, number: int) -> None:
-        """One job, and a look at the device as a monitor takes."""
+        """Run one job and inspect the device like a monitor does."""
         x = values(number)
         try:
             inputs = {"x0": x} if self.arithmetic else None
@@ -147,7 +147,7 @@ class Course:
         self.device.bus.read(BAR_REGISTERS, header.STATUS, 4)
 
     def reset(self) -> None:
-        """As a driver that is asked for it, twice if it has to."""
+        """Reset like a driver on request, twice if necessary."""
         for _ in range(3):
             try:
                 self.driver.reset()
@@ -176,7 +176,7 @@ class Course:
 
 @pytest.fixture(scope="module")
 def usual() -> int:
-    """Cycles of the job where nothing is wrong."""
+    """Return the cycles of the job without faults."""
     (cycles,) = {cycles for right, cycles in Course(None).go() if right}
     return int(cycles)
 

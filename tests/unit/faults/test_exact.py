@@ -1,4 +1,4 @@
-"""Faults come at their picosecond: not before, and from then on."""
+"""Faults take effect exactly at their picosecond."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def test_bits_flip_in_the_memories_of_each_core() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_that_comes_often_takes_no_room_for_each(what: dict[str, object]) -> None:
-    """Two thousand million times were as many entries of a list, 17 GB."""
+    """Two thousand million occurrences once took as many list entries, 17 GB."""
     device = NpuDevice(load_config("tiny"), [{"when": {"time": "1 ns"}, "what": what}])
     tracemalloc.start()
     try:

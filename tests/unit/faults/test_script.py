@@ -1,4 +1,4 @@
-"""What a script may say, and what is said of one that may not."""
+"""What a script may contain, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -230,13 +230,13 @@ def value_of(kind: ValueType) -> st.SearchStrategy[Any]:
 
 @st.composite
 def tables(draw: st.DrawFn, classes: tuple[type[Any], ...]) -> dict[str, Any]:
-    """A table of one of the classes, as TOML gives it."""
+    """Draw a table of one of the classes as TOML gives it."""
     keys = [entry for _, entry in entries(draw(st.sampled_from(classes))) if isinstance(entry, Key)]
     return {each.name: draw(value_of(each.kind)) for each in keys if each.required or draw(st.booleans())}
 
 
 def toml_of(rows: list[dict[str, Any]]) -> str:
-    """Rows of plain values: JSON's strings, numbers and flags are TOML's."""
+    """Return rows of plain values as TOML: JSON's strings, numbers and booleans are valid TOML."""
 
     def inline(table: dict[str, Any]) -> str:
         return "{ " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in table.items()) + " }"

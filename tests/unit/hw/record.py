@@ -1,6 +1,6 @@
-"""What works of every kind cost on every shipped device, as text; ``python -m tests.unit.hw.record`` writes it anew.
+"""Costs of every kind of work on every shipped device, as text; ``python -m tests.unit.hw.record`` writes it again.
 
-The difference in version control then shows what a change to a cost model or to a config did, and to whom.
+The diff in version control then shows the effect of a change to a cost model or a config, by device.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DEVICES: dict[str, tuple[str, dict[str, Any]]] = {
     "tiny, narrow SRAM": ("tiny", {"sram.bytes_per_cycle": 1, "sram.banks": 1}),
     "tiny, both ways at once": ("tiny", {"dma.duplex": True, "dma.gather_bytes": 256, "dma.local_least_cycles": 40}),
 }
-"""One device for each model of a matrix unit, and some on which another term decides."""
+"""One device for each model of a matrix unit, and some on which another term dominates."""
 
 
 def _line(config: Config, work: Work) -> str:
@@ -69,7 +69,7 @@ def _line(config: Config, work: Work) -> str:
 
 
 def record() -> Iterator[str]:
-    """One line for each work on each device."""
+    """Yield one line for each work on each device."""
     for title, (name, overrides) in DEVICES.items():
         config = load_config(name).with_(**overrides)
         yield f"== {title}"

@@ -1,4 +1,4 @@
-"""Device descriptions: what is read, what is refused and in which words."""
+"""Device descriptions: what is accepted, what is refused, and the error texts."""
 
 import copy
 import json

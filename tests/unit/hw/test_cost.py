@@ -1,4 +1,4 @@
-"""Cost formulas, pinned by numbers worked out by hand, and the laws that every device keeps."""
+"""Cost formulas compared with hand-computed numbers, and laws that hold on every device."""
 
 import dataclasses
 
@@ -218,7 +218,7 @@ def test_a_transfer_within_sram_touches_no_dram():
 
 
 def test_what_is_written_beside_what_is_read_takes_its_time_at_the_channel():
-    """Padding, or an element that is read once: 8 bytes a cycle of tiny's channel, less what the bus takes anyway."""
+    """Padding, or an element read once: 8 bytes per cycle of tiny's channel, minus the time of the bus."""
     padded = cost(TINY, DmaWork(4 << 20, 1, 16, 16, 0))
     assert padded.terms == (("setup", 11), ("latency", 100), ("transfer", 8), ("writing", (4 << 20) // 8 - 8))
     assert (padded.ps, padded.bound) == ((111 + (4 << 20) // 8) * 1000, "memory")

@@ -1,4 +1,4 @@
-"""Sums of parts, of which some may not be known."""
+"""Sums of parts, some of which may be unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DRAM kind jedec: its keys, what transfers cost by their patterns, and the parts themselves."""
+"""DRAM kind jedec: its keys, the cost of transfers by access pattern, and the parts."""
 
 import dataclasses
 import re

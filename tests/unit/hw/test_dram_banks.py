@@ -1,4 +1,4 @@
-"""The bank model against timings worked out by hand, and the laws of any controller."""
+"""The bank model compared with hand-computed timings, and laws of any controller."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The rows of DRAM parts a second time, in one table: a slip of the pen in either shows."""
+"""The rows of DRAM parts entered a second time in one table, to reveal typing errors in either."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_rows(row: str) -> None:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_what_follows_from_a_row(name: str) -> None:
-    """tRC is tRAS + tRP, but for the part whose source rounds each by itself."""
+    """tRC is tRAS + tRP, except for the part whose source rounds each separately."""
     part = PARTS[name]
     assert part.rc == part.ras + part.rp + (name == "HBM3_6400Mbps")
     assert (part.bandwidth, part.rank_bytes >> 20, part.burst_bytes, part.burst_clocks) == DERIVED[name]
@@ -75,14 +75,14 @@ def test_what_follows_from_a_row(name: str) -> None:
 
 
 TRANSFERS = {"DDR": 2, "LPDDR3": 2, "LPDDR4": 2, "LPDDR5": 8, "HBM": 2, "HBM3": 4, "GDDR6": 8}
-"""Of a pin in one clock of the command bus, by the standard."""
+"""Transfers per pin in one clock of the command bus, by standard."""
 REFRESH_NS = {"DDR4": 7800, "DDR5": 3900, "LPDDR": 3900, "HBM": 3900, "GDDR6": 7800}
-"""tREFI, likewise."""
+"""tREFI by standard."""
 OTHER_REFRESH = {"LPDDR4_8Gb_x16_2400": 7188}  # as in its source
 
 
 def of_standard(table: dict[str, int], name: str) -> int:
-    """The row of the longest name that a part's name begins with."""
+    """Return the row with the longest name that is a prefix of the part's name."""
     return table[max((each for each in table if name.startswith(each)), key=len)]
 
 

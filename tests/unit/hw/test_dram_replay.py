@@ -1,4 +1,4 @@
-"""The drivers of the DRAM replays: which addresses a pattern asks for, and what is not replayed."""
+"""The drivers of the DRAM replays: the addresses of a pattern, and what is not replayed."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def addresses(pattern, parameter=0, count=6, capacity=MIB):
 
 
 def splitmix(count):
-    """The same in Python's integers."""
+    """The same with Python integers."""
     word = (1 << 64) - 1
     z = count * 0x9E3779B97F4A7C15 & word
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & word

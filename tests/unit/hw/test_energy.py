@@ -1,4 +1,4 @@
-"""Where the price of an action comes from: a table, a technology, or nobody."""
+"""The source of an action's price: a table, a technology, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of keys: what is read and what is refused on both sides of each limit, and the ways out and back in."""
+"""Values of keys: which are accepted and refused on both sides of each limit, and the conversion to text and back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFUSED = object()
 
 
 def read(kind: ValueType, value: object, bare: bool = False) -> Any:
-    """The value that was read, or REFUSED and the one problem, with the name below the key if it has one."""
+    """Return the value, or REFUSED and the only problem, with the name below the key if it has one."""
     problems: list[tuple[str, str]] = []
     found = kind.read(value, lambda name, problem: problems.append((name, problem)), bare)
     if problems:
@@ -45,7 +45,7 @@ def read(kind: ValueType, value: object, bare: bool = False) -> Any:
 
 
 def kinds(cls: type[Any] = Config) -> list[ValueType]:
-    """Every kind of value of every key."""
+    """Return every value type of every key."""
     found: list[ValueType] = []
     for _, entry in entries(cls):
         found += kinds(entry.cls) if isinstance(entry, Section) else [entry.kind]

@@ -1,4 +1,4 @@
-"""Which keys a device may have otherwise than the one that a program was compiled for: every key there is, tried."""
+"""Which keys may differ between a device and the one a program was compiled for: tested for every key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EDGE = load_config("edge")
 
 
 def others(entry: Key, value: Any) -> Iterator[Any]:
-    """Values that a key might have instead, likely ones first."""
+    """Yield other values for a key, likely ones first."""
     match entry.kind:
         case Flag():
             yield not value
@@ -39,7 +39,7 @@ def others(entry: Key, value: Any) -> Iterator[Any]:
 
 
 def variants() -> Iterator[tuple[str, Key, Config]]:
-    """For each key one device that differs from ``edge`` in it."""
+    """Yield a device for each key that differs from ``edge`` in it."""
     for path, entry, value in walk(EDGE):
         for other in others(entry, value):
             try:
@@ -55,7 +55,7 @@ VARIANTS = list(variants())
 
 
 def limits(config: Config) -> tuple[object, ...]:
-    """What the gate before the device and the compiler count on."""
+    """Return what the verifier and the compiler rely on."""
     matrix = config.matrix
     assert matrix is not None
     return (
@@ -66,7 +66,7 @@ def limits(config: Config) -> tuple[object, ...]:
 
 
 def test_every_key_is_looked_at() -> None:
-    """Text apart, and what only a part can say that several keys describe at once, or a section that is not there."""
+    """Except texts, values that only a DRAM part sets for several keys, and missing sections."""
     tried = {path for path, _, _ in VARIANTS}
     left = {path for path, _, _ in walk(EDGE)} - tried
     assert left <= {"name", "description", "dram.kind", "dram.part", "dram.mapping", "dma.separate_weight_port"}

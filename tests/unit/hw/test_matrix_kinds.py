@@ -1,4 +1,4 @@
-"""Cost models of single machines, pinned by numbers worked out by hand, and the laws of their keys."""
+"""Cost models of specific machines compared with hand-computed numbers, and the laws of their keys."""
 
 import dataclasses
 
@@ -122,8 +122,8 @@ def test_results_that_share_the_port_delay_weights():
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 8, 64])
 def test_each_group_but_the_last_two_delays_weights_by_its_results(groups):
-    """A row of results is one burst of 8 cycles. It goes before the weights of the group after the next: those of the
-    next one are on the way when it is done."""
+    """A row of results is one burst of 8 cycles. It comes before the weights of the group after the next one, because
+    those of the next group are already in flight when it is done."""
     slow = NVDLA.with_(**{"dram.bandwidth": 10**9})
     shared = slow.with_(**{"interconnect.separate_write_port": False})
     work = matmul(1, 64, 8 * groups)

@@ -1,4 +1,4 @@
-"""Published figures at their nodes, and what lies between and beyond."""
+"""Published figures at their nodes, and values between and beyond them."""
 
 from __future__ import annotations
 

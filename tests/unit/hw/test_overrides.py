@@ -1,4 +1,4 @@
-"""Single values are replaced without reading the others again: the same result, and the same words of failure."""
+"""Replacing single values without reading the others again gives the same result and the same error texts."""
 
 from __future__ import annotations
 

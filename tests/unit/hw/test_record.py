@@ -1,4 +1,4 @@
-"""Costs to the last cycle in every cost model."""
+"""Exact costs in every cost model."""
 
 from __future__ import annotations
 

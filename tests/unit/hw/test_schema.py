@@ -1,4 +1,4 @@
-"""What is generated from the definition is up to date, and says the same as the loader."""
+"""Files generated from the definition are up to date and agree with the loader."""
 
 import json
 import tomllib

@@ -1,4 +1,5 @@
-"""``accesses()`` bounds what ``execute`` touches: the compiler's waits and the verifier's bounds rest on it."""
+"""``accesses()`` bounds the memory that ``execute`` touches; the compiler's waits and the verifier's bounds rely
+on it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Flat:
 
 
 def mask(accesses: list[Access]) -> np.ndarray:
-    """True for every byte within an access."""
+    """Return True for every byte within an access."""
     inside = np.zeros(MEMORY, bool)
     for access in accesses:
         inside[offset_of(access.address) + access.low : offset_of(access.address) + access.high] = True
@@ -36,7 +37,7 @@ def mask(accesses: list[Access]) -> np.ndarray:
 
 
 def fill_indices(instruction: Instruction, memory: ByteArray, rng: np.random.Generator) -> None:
-    """Indices that lie within the axis, and streams that are some: random bytes seldom do."""
+    """Write indices within the axis, and valid streams, because random bytes seldom are."""
     if isinstance(instruction, Expand):
         memory[offset_of(instruction.src)] &= 0xFC
     size = getattr(instruction, "axis_size", getattr(instruction, "axis", None))
@@ -58,7 +59,7 @@ def fill_indices(instruction: Instruction, memory: ByteArray, rng: np.random.Gen
 
 
 def run(instruction: Instruction, memory: ByteArray) -> bool:
-    """Execute; False when the kernel refuses the fields or the data."""
+    """Execute; returns False if the kernel refuses the fields or the data."""
     try:
         instruction.execute(Flat(memory), 0)
     except (ProgramError, ValueError):
@@ -68,7 +69,7 @@ def run(instruction: Instruction, memory: ByteArray) -> bool:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.mnemonic)
 def test_nothing_outside_the_accesses_matters(cls: type[Instruction]) -> None:
-    """No byte outside a writing access changes, and no byte outside all accesses has a say in the result."""
+    """No byte outside of writing accesses changes, and no byte outside of all accesses affects the result."""
     executed = changed_any = 0
     for case in range(CASES):
         source = Executable(cls, case)
@@ -97,7 +98,7 @@ def test_nothing_outside_the_accesses_matters(cls: type[Instruction]) -> None:
 
 
 def test_elements_are_within_the_bounds() -> None:
-    """The exact elements that the race detector uses lie within low and high, and touch both ends."""
+    """The exact elements for the race detector are within low and high and reach both."""
     with exact_accesses():
         for cls in CLASSES:
             for case in range(20):
@@ -109,7 +110,7 @@ def test_elements_are_within_the_bounds() -> None:
 
 @pytest.mark.parametrize("bits", [0, 1, 3, 7, 16, 255])
 def test_no_work_is_in_symbols_of_no_bits(bits: int) -> None:
-    """Reports ask for the work of programs that nobody has verified."""
+    """Reports ask for the work of unverified programs."""
     for instruction in (Expand(0, region(0), 4, 4, bits), MulticastExpand(0, region(0), 4, 4, bits, 3)):
         for asked in (instruction.work, instruction.elements, instruction.check):
             with pytest.raises(ProgramError, match=rf"^bits must be one of \(2, 4, 8\), got {bits}$"):

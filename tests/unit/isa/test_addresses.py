@@ -1,4 +1,4 @@
-"""Instructions whose data decides where they read or write: which they are, and what must not lie over what."""
+"""Instructions whose data determine addresses: which they are, and which operands must not overlap."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(instruction: Instruction) -> None:
 
 @pytest.mark.parametrize(("apart", "written"), APART, ids=lambda made: getattr(made, "mnemonic", ""))
 def test_nothing_lies_over_a_result(apart: Instruction, written: str) -> None:
-    """Neither an index nor an element that is still to be read, by as little as a byte."""
+    """Neither an index nor an unread element may overlap a result, not even by a byte."""
     check(apart)
     for at in (3, 67, 0):
         with pytest.raises(
@@ -60,7 +60,7 @@ def test_nothing_lies_over_a_result_of_a_routine(at: int) -> None:
 
 
 def test_indices_may_lie_over_what_they_point_into() -> None:
-    """What is only read may overlap, and so may operands in place where data decides nothing."""
+    """Read-only operands may overlap, and in-place operands are allowed if no data determine addresses."""
     check(dataclasses.replace(gather(128, 64, 64, 4, 4), data=64))
     check(add(0, 0, 0, 64))
 
@@ -72,7 +72,8 @@ def test_regions_are_told_apart() -> None:
 
 
 def test_the_list_of_them_is_complete() -> None:
-    """The table of the documentation names each, and whoever takes an index list, sorts or is firmware is in it."""
+    """The documentation's table names each one, and contains every instruction that takes an index list, sorts or is
+    firmware."""
     listed = set(re.findall(r"^\| `(\w+\.\w+)` \| [^|]+ \| [^|]+ \|$", DEVICE.read_text(), re.MULTILINE))
     decided = {cls for cls in INSTRUCTIONS.values() if cls.data_decides}
     assert listed == {cls.mnemonic for cls in decided}

@@ -1,4 +1,4 @@
-"""What instructions that differ in addresses alone may say for each other: what they ask of their unit."""
+"""What instructions that differ only in addresses have in common: their work for the unit."""
 
 from __future__ import annotations
 

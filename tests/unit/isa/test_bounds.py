@@ -1,4 +1,4 @@
-"""No instruction goes on for ever: what it goes through is counted before it starts, whatever its strides are."""
+"""No instruction runs forever: its elements are counted before it starts, for any strides."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _conv(**fields: int) -> Conv:
 
 
 def _regions() -> VectorRoutine:
-    """Parts of one row of pixels, all of which lie in every part."""
+    """Return parts of one row of pixels; each part contains all of them."""
     image, rois = Operand(0, F32, (1, 64, 1, 1)), Operand(256, F32, (16, 4))
     batches, out = Operand(512, I32, (16,)), Operand(0, F32, (16, 1, 1 << 28, 1))
     params = (("height", 1), ("stride_h", 1.0), ("stride_w", 1.0), ("width", 1 << 28))
@@ -123,7 +123,7 @@ ENDLESS: list[Instruction] = [
 
 @pytest.mark.parametrize("endless", ENDLESS, ids=lambda made: made.mnemonic)
 def test_zero_strides_do_not_hide_huge_counts(endless: Instruction) -> None:
-    """Before it starts, with exact integers, also where one of the dimensions is empty."""
+    """Checked before the start with exact integers, even if one of the dimensions is empty."""
     with pytest.raises(ProgramError, match=r"goes through \d+ elements, at most \d+ are possible$"):
         verify([Command(0, endless.unit, 0, (), endless), Command(0, Unit.CONTROL, 0, (), Halt())], LIMITS)
 

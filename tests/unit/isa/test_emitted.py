@@ -1,4 +1,4 @@
-"""What is remembered of streams that this process has written hangs on their bytes, and on nothing else."""
+"""Cached facts about streams written by this process depend on their bytes only."""
 
 from __future__ import annotations
 

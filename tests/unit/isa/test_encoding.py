@@ -1,4 +1,4 @@
-"""Every instruction survives its encoding; bytes that are no program are refused, and by ProgramError alone."""
+"""Every instruction survives encoding; bytes that are not a program are refused with ProgramError only."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_disassembly_shows_everything(cls: type[Instruction], data: st.DataObjec
 
 
 def test_disassembly_shows_units_that_there_are_not() -> None:
-    """Any stream that can be decoded can be looked at: it is verified where it runs."""
+    """Any decodable stream can be displayed; it is only verified where it runs."""
     (line,) = disassemble([Command(0, 4, 0, (Wait(1, 7, 2),), copy(0, 64, 64))])
     assert " core0.unit4 " in line
     assert "; wait core1.unit7>=2 ;" in line
@@ -143,7 +143,7 @@ def test_truncated_streams_are_refused(cls: type[Instruction], data: st.DataObje
 @settings(max_examples=200)
 @given(st.sampled_from(CLASSES).flatmap(commands), st.data())
 def test_altered_streams_are_refused_or_mean_something(command: Command, data: st.DataObject) -> None:
-    """Whatever the bytes say: decoding and verification give a verdict, and nothing but ProgramError."""
+    """For any bytes, decoding and verification give a verdict and raise nothing but ProgramError."""
     raw = bytearray(encode([command, Command(0, Unit.CONTROL, 0, (), Halt())]))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

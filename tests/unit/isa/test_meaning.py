@@ -1,4 +1,4 @@
-"""Each instruction by hand: its code, the bytes it touches, what it asks of the hardware, and what it computes."""
+"""Each instruction by hand: its code, the bytes it accesses, its hardware work, and its result."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_fields_that_no_hardware_could_mean() -> None:
 
 
 class Bytes:
-    """A memory that is one array; addresses of DRAM are its bytes, too."""
+    """A memory that is one array; DRAM addresses refer to its bytes, too."""
 
     def __init__(self) -> None:
         self.array = np.full(4096, 0xAA, np.uint8)

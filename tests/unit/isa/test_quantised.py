@@ -1,4 +1,4 @@
-"""Instructions that convert on the way, against dequantising, computing and quantising one after the other; lookups."""
+"""Instructions that convert their operands, compared with separate dequantise, compute and quantise steps; lookups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of routines: what the gate refuses, what the data makes of them."""
+"""Calls of routines: what the verifier refuses, and faults caused by data."""
 
 from __future__ import annotations
 

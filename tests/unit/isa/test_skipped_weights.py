@@ -1,4 +1,4 @@
-"""Weights that ``matrix.conv`` does not multiply: between blocks on a diagonal, and taps that a phase does not have."""
+"""Weights that ``matrix.conv`` does not multiply: between diagonal blocks, and taps that a phase does not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OH, OW, KERNEL = 2, 3, 2
 
 
 def conv(ic: int, oc: int, extras: Extras, dtype: DType, *, batch: int = 1, first: bool = True) -> Conv:
-    """A convolution of dense operands whose input has one more row and column than its result."""
+    """Return a convolution of dense operands whose input has one more row and column than its result."""
     item, pixel = dtype.itemsize, batch * ic * dtype.itemsize
     sums = 8 if extras.wide else 4
     return Conv(
@@ -39,7 +39,7 @@ Array = npt.NDArray[Any]
 
 
 def sums(tile: Conv, x: Array, w: Array) -> Array:
-    """The accumulators [OH, OW, batch * oc] as bytes, after sums that were all 7."""
+    """Return the accumulators [OH, OW, batch * oc] as bytes, with initial sums of 7."""
     memory = DeviceMemory(EDGE)
     for address, data in ((X, x), (W, w)):
         raw = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
@@ -52,7 +52,7 @@ def sums(tile: Conv, x: Array, w: Array) -> Array:
 
 
 def in_order(w: Array) -> Array:
-    """[KH, KW, I, O] in the order of the unit."""
+    """Return [KH, KW, I, O] in the order of the unit."""
     blocks = [w[:, :, at : at + CHANNEL_BLOCK].reshape(-1) for at in range(0, w.shape[2], CHANNEL_BLOCK)]
     return np.concatenate(blocks)
 
@@ -61,7 +61,7 @@ def in_order(w: Array) -> Array:
 @pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
 @pytest.mark.parametrize(("block_ic", "block_oc"), [(1, 1), (3, 2), (20, 5), (48, 1)])
 def test_parts_of_blocks(block_ic: int, block_oc: int, dtype: DType, wide: bool, first: bool) -> None:
-    """Any part of a diagonal: what lies outside of blocks changes nothing, even where it is not a number."""
+    """For any part of a diagonal, weights outside of the blocks have no effect, even NaN."""
     rng = np.random.default_rng(block_ic)
     for _ in range(6):
         ic, oc = (int(rng.integers(1, 3 * size + 2)) for size in (block_ic, block_oc))
@@ -100,7 +100,7 @@ def test_a_batch_of_groups() -> None:
 
 
 def product(pixels: int, ic: int, oc: int, extras: Extras, dtype: DType, *, batch: int = 1, first: bool = True) -> Conv:
-    """A product of dense operands, rows of pixels by weights."""
+    """Return a product of dense operands, rows of pixels by weights."""
     item, size = dtype.itemsize, 8 if extras.wide else 4
     return Conv(
         dtype, dtype, DType.FLOAT32 if dtype.is_float else DType.INT32, sram(X), (pixels * ic * item, 0, ic * item),
@@ -114,7 +114,7 @@ def product(pixels: int, ic: int, oc: int, extras: Extras, dtype: DType, *, batc
 @pytest.mark.parametrize(("dtype", "wide"), [(DType.FLOAT32, False), (DType.INT8, False), (DType.INT8, True)])
 @pytest.mark.parametrize(("block_ic", "pixels"), [(1, 1), (3, 2), (20, 5), (48, 1)])
 def test_blocks_of_pixels(block_ic: int, pixels: int, dtype: DType, wide: bool, first: bool) -> None:
-    """Any part of a block-diagonal matrix of pixels: inputs outside of blocks are not multiplied."""
+    """For any part of a block-diagonal pixel matrix, inputs outside of the blocks are not multiplied."""
     rng = np.random.default_rng(block_ic)
     for _ in range(6):
         ic, rows = (int(rng.integers(1, 3 * size + 2)) for size in (block_ic, pixels))
@@ -169,7 +169,7 @@ FIELDS = ("phase_oc", "phase_rows", "phase_cols", "full_rows", "full_cols", "low
     "shape", [(3, 2, 2, 1, 1, 0, 0), (2, 3, 2, 2, 2, 1, 0), (1, 2, 3, 1, 2, 1, 2), (4, 1, 2, 1, 1, 0, 1)]
 )
 def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first: bool) -> None:
-    """Each output channel is summed by the kernel rows and columns that its phase has."""
+    """Each output channel is summed over the kernel rows and columns of its phase."""
     rng = np.random.default_rng(ic)
     size, rows, cols, full_rows, full_cols, low_rows, low_cols = shape
     kind = np.float32 if dtype.is_float else np.int8
@@ -198,7 +198,7 @@ def test_phases(shape: tuple[int, ...], dtype: DType, wide: bool, ic: int, first
 
 
 def test_phases_without_a_kernel() -> None:
-    """A kernel of one row and column: phases that lack it are 0 for any input."""
+    """With a 1 x 1 kernel, phases without a tap are 0 for any input."""
     tile = conv(4, 4, Extras(phase_oc=1, phase_rows=2, phase_cols=2, full_rows=1, full_cols=1), DType.FLOAT32)
     tile.kh = tile.kw = 1
     x, w = np.full((OH + 1, OW + 1, 4), np.inf, np.float32), np.ones((1, 1, 4, 4), np.float32)

@@ -1,4 +1,4 @@
-"""Each rule of the gate, with the words in which it refuses."""
+"""Each rule of the verifier, with its error text."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def test_rules(command: Command, message: str) -> None:
 
 
 def test_waits_look_back_only() -> None:
-    """A wait for oneself or for what comes later would never end."""
+    """A wait for the command itself or a later one would never end."""
     late = dataclasses.replace(GOOD[1], waits=(Wait(0, Unit.DMA, 2),))
     message = "command 1 (vector.binary): waits for 2 commands of core0.dma0, 1 were issued before it"
     assert refused(GOOD[0], late, GOOD[2]) == message
@@ -318,7 +318,7 @@ def test_the_first_offender_is_named() -> None:
 
 @pytest.mark.parametrize("unit", [Unit.MATRIX, Unit.VECTOR, Unit.SCALAR])
 def test_a_unit_that_the_device_lacks_is_no_unit(unit: Unit) -> None:
-    """Neither for commands nor for waits, of which even one for nothing would wait for somebody who is not there."""
+    """Neither for commands nor for waits: even a wait for zero commands would wait for a unit that does not exist."""
     works = {Unit.MATRIX: CONV, Unit.VECTOR: add(0, 0, 0, 4), Unit.SCALAR: dataclasses.replace(TOPK, k=1)}
     name = unit.name.lower()
     meagre = dataclasses.replace(LIMITS, units=tuple(other for other in LIMITS.units if other != name))

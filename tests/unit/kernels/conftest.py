@@ -9,6 +9,6 @@ from npusim import _core
 
 @pytest.fixture(autouse=True)
 def best_instruction_set() -> Iterator[None]:
-    """Whatever a test chooses, the next one starts with the best."""
+    """Restore the best instruction set after each test."""
     yield
     _core.set_simd("auto")

@@ -1,4 +1,4 @@
-"""Binary functions, quantisation and quantised arithmetic against numpy."""
+"""Binary functions, quantisation and quantised arithmetic compared with numpy."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ repeats = st.integers(0, 15)
 
 
 def operands(dtype, dims, layout, other, seed, repeated, limit):
-    """One operand of full shape and one with some axes repeated."""
+    """Return one operand of full shape and one with some axes repeated."""
     shape = tuple(1 if repeated >> axis & 1 else dim for axis, dim in enumerate(dims))
     a = place(random_values(dtype, dims, seed, limit), layout)
     return a, broadcast(random_values(dtype, shape, seed + 1, limit), dims, other)
@@ -186,7 +186,7 @@ QUANTISED = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 def quantised(values: np.ndarray, scale: np.ndarray, zero: np.ndarray, dtype: DType) -> np.ndarray:
-    """clamp(rint(x / scale) + zero) with Python's integers; NaN counts as 0."""
+    """Return clamp(rint(x / scale) + zero) with Python integers; NaN counts as 0."""
     info = np.iinfo(dtype.storage)
     with np.errstate(all="ignore"):
         steps = np.rint(values / scale).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Streams of weights: to the last bit and back, near what the data allow, and refused where they are none."""
+"""Weight streams: exact round trips, a size close to the entropy, and errors for invalid streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def expanded(stream: Bytes, nbytes: int, bits: int) -> tuple[Bytes, str, int]:
-    """What a stream becomes, between bytes that must stay as they are."""
+    """Expand a stream between guard bytes that must not change."""
     out = np.full(nbytes + 2, 0xA5, np.uint8)
     wrong, there = _core.expand(_core.Strided(out, 1), _core.Strided(stream, 0), nbytes, stream.size, bits)
     assert out[0] == out[-1] == 0xA5
@@ -26,7 +26,7 @@ def expanded(stream: Bytes, nbytes: int, bits: int) -> tuple[Bytes, str, int]:
 
 
 def back(data: Bytes, bits: int) -> int:
-    """Bytes of the stream of some data, which must become them again."""
+    """Return the size of the stream for some data, which must expand to the data again."""
     stream = _core.compress(data, bits)
     assert stream.size == _core.compressed_size(data, bits)
     out, wrong, there = expanded(stream, data.size, bits)
@@ -41,7 +41,7 @@ def near(low: int, spread: float, count: int, seed: int = 0) -> Bytes:
 
 
 def entropy(data: Bytes) -> float:
-    """Bytes that the frequencies of single bytes ask for."""
+    """Return the bytes needed according to the frequencies of single bytes."""
     part = np.bincount(data) / data.size
     part = part[part > 0]
     return float(-(part * np.log2(part)).sum() * data.size / 8)
@@ -88,7 +88,7 @@ def test_what_is_the_same_takes_a_few_bits_a_block() -> None:
 
 
 def bits_of(text: str) -> Bytes:
-    """A stream from its bits, the first one first."""
+    """Return a stream from its bits, first one first."""
     bits = [int(bit) for bit in text if bit in "01"]
     return np.packbits(bits, bitorder="little")
 
@@ -159,7 +159,7 @@ def test_a_stream_that_is_cut_anywhere_is_too_short(bits: int) -> None:
 
 
 def test_changed_streams_mean_what_they_are_documented_to() -> None:
-    """Some of the cases of ``make fuzz``, and that they get far enough to find anything."""
+    """Some of the cases of ``make fuzz``, and a check that they reach deep enough."""
     world = weight_streams.make()
     cases = 200
     for number in range(cases):

@@ -1,4 +1,4 @@
-"""Kernels on boxes and regions against their slow twins."""
+"""Kernels on boxes and regions compared with their reference implementations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SEEDS = range(6)
 
 
 def boxes_of(rng: np.random.Generator, count: int, size: float = 40.0) -> Array:
-    """Boxes within a square, none of them empty."""
+    """Return boxes within a square, none of them empty."""
     low = rng.uniform(0, size / 2, (count, 2))
     return np.concatenate([low, low + rng.uniform(1, size / 2, (count, 2))], axis=1).astype(F)
 
 
 def scores_of(rng: np.random.Generator, *shape: int) -> Array:
-    """Scores without ties."""
+    """Return scores without ties."""
     return (rng.permutation(int(np.prod(shape))).reshape(shape) / np.prod(shape)).astype(F)
 
 
@@ -65,7 +65,7 @@ def test_suppression_takes_the_first_of_equal_scores() -> None:
 
 
 def test_an_overlap_of_just_the_threshold_is_too_much() -> None:
-    """Two boxes that share half of their union: at 0.5 the second leaves, just above it stays."""
+    """Two boxes share half of their union: at 0.5 the second is removed, just above it stays."""
     scores = np.array([[0, 0.9], [0, 0.8]], F)
     boxes = np.tile(np.array([[0, 0, 2, 1], [0, 0, 1, 1]], F), (1, 2))
     for threshold, left in ((0.5, 1), (np.nextafter(F(0.5), F(1)), 2)):
@@ -206,7 +206,7 @@ def test_nothing_gives_nothing() -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_image_of_a_region_is_asked_for_once(pooled: bool) -> None:
-    """Results that lie over the list of images do not change where the rest of the region is read."""
+    """Results that overwrite the image list do not change where the rest of the region is read."""
     tiny = np.array([1], np.int32).view(np.float32)[0]  # as an index this value is 1, another image
     image = np.stack([np.full((3, 5, 1), tiny), np.full((3, 5, 1), 5)]).astype(np.float32)
     out = np.zeros((1, 1, 2, 1), np.float32)

@@ -1,4 +1,4 @@
-"""The way out of the accumulators against numpy."""
+"""The drain of the accumulators compared with numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ dims4 = st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 4), st.on
 
 
 def rows(values: np.ndarray, gap: int) -> View:
-    """Channels contiguous, pixels ``gap`` channels apart from dense."""
+    """Return contiguous channels with pixels ``gap`` channels apart."""
     dense = place(np.concatenate([values, np.zeros((*values.shape[:3], gap), values.dtype)], -1),
                   Layout((0, 1, 2, 3), (0,) * 4, (False,) * 4, 3))  # fmt: skip
     array = dense.array[..., : values.shape[3]]

@@ -15,7 +15,7 @@ FINGERPRINTS = {
     128: 0x44B135DF71E02BDE, 129: 0x4F81C85A4E0CF89A, 200: 0x50D072567E0D7B01, 256: 0x53BBF922D8D6B0BB,
     300: 0xADADAC8B83A2AB7D,
 }  # fmt: skip
-"""By Google's farmhash: the fingerprints of the bytes that ``message`` makes, by their number."""
+"""Fingerprints from Google's farmhash of the bytes of ``message``, by their number."""
 
 
 def message(count: int) -> bytes:
@@ -39,7 +39,7 @@ def test_fingerprints_are_those_of_farmhash(count: int) -> None:
     ],
 )  # fmt: skip
 def test_philox_gives_the_known_answers(counter: list[int], key: tuple[int, int], wanted: list[int]) -> None:
-    """The test vectors that its authors publish for ten rounds of Philox 4x32."""
+    """The published test vectors for ten rounds of Philox 4x32."""
     out = np.zeros(4, np.uint32)
     _core.philox(np.array(counter, np.uint32), *key, out)
     assert out.tolist() == wanted

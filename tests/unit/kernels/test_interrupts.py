@@ -1,4 +1,4 @@
-"""A handler of a signal ends every kernel that may be long. Each of these calls would take days."""
+"""A signal handler ends every long kernel. Each of these calls would take days."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOM = np.zeros(1 << 16, np.uint8)
 
 
 class InterruptError(Exception):
-    """What the handler raises."""
+    """Raised by the handler."""
 
 
 def at(*strides: int, offset: int = 0) -> Strided:
@@ -34,7 +34,7 @@ BOXES = np.tile(np.array([0, 0, 1, 1], np.float32), (1 << 18, 1)) + np.arange(1 
 
 
 def nms() -> None:
-    """No box overlaps another, so that each is compared with all."""
+    """No box overlaps another, so each is compared with all."""
     n = len(BOXES)
     out = np.zeros(n, np.float32), np.zeros((n, 4), np.float32), np.zeros(n, np.int32), np.zeros(n, np.int32)
     wide = np.repeat(BOXES[:, None], 2, 1).reshape(n, 8)
@@ -78,7 +78,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture
 def handler() -> Iterator[None]:
-    """Of SIGALRM: it raises."""
+    """Install a handler for SIGALRM that raises."""
 
     def interrupt(number: int, frame: object) -> None:
         raise InterruptError

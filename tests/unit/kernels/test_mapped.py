@@ -1,4 +1,4 @@
-"""Mapped files that are cut: zeros and an error for who uses them, everything else as it was."""
+"""Truncated mapped files: zeros and an error for their users, and no effect on anything else."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_is_written_where_nothing_is_goes_nowhere(descriptor: int) -> None:
 
 
 def test_others_are_not_touched(descriptor: int) -> None:
-    """Mappings that come and go leave no trace in those that stay."""
+    """Creating and closing mappings does not affect existing ones."""
     whole = MappedFile(descriptor, 3 * PAGE, READ, 0, False)
     for _ in range(50):
         os.ftruncate(descriptor, 3 * PAGE)

@@ -1,4 +1,4 @@
-"""Convolution tiles against a loop over k: bit for bit, with every instruction set, however the work is cut."""
+"""Convolution tiles compared with a loop over k: bit for bit, with every instruction set and any split of the work."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def contiguous(d: Data) -> Data:
 @given(problems.filter(lambda p: not p.own_weights), st.sampled_from([DType.FLOAT32, DType.INT8]), st.integers(0, 50),
        st.integers(0, 1000))  # fmt: skip
 def test_cutting_changes_no_bit(problem, dtype, seed, cut):
-    """Cut by output row, by output channel, and by channel block with accumulation."""
+    """Split by output row, by output channel, and by channel block with accumulation."""
     d = data(problem, dtype, dtype, seed)
     whole = conv(problem, dtype, dtype, d, 3)
     by_row = [conv(problem._replace(oh=1), dtype, dtype, contiguous(rows_of(d, problem, i))) if dtype.is_float else
@@ -162,7 +162,7 @@ def test_nothing_but_the_accumulators_is_written():
 
 
 def test_fused_multiply_add_is_not_two_roundings():
-    """1 + eps squared minus 1 + 2 eps is eps squared, which only a fused operation sees."""
+    """1 + eps squared minus 1 + 2 eps is eps squared, which only a fused operation gives."""
     eps = np.float32(2**-12)
     p, one = Problem(), np.float32(1)
     x, acc = one + eps, -(one + np.float32(2) * eps)  # older numpy made a double of a 2 that is Python's
@@ -267,7 +267,7 @@ def test_operands_outside_their_memory_are_refused(name):
 
 
 def test_the_stride_of_a_single_element_means_nothing() -> None:
-    """Nobody steps by it, not even behind the last one: that is seen under ``make sanitize``."""
+    """It is never added, not even after the last element, as ``make sanitize`` shows."""
     for far in (2**62, -(2**63), 2**63 - 1):
         acc = np.full(8, 7, np.uint8)
         places = [_core.Strided(np.ones(16, np.uint8), 0, (far,) * count) for count in (3, 1)]

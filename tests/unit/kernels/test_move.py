@@ -1,4 +1,4 @@
-"""Moving kernels against numpy indexing."""
+"""Movement kernels compared with numpy indexing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ near = st.integers(-3, 40)
 
 @given(near | far, st.lists(st.tuples(st.integers(1, 4) | far.map(abs), near | far), min_size=4, max_size=4), sizes)
 def test_what_lies_outside_of_a_memory_is_refused_however_far(offset, walk, size):
-    """Sums and products that are more than a number of the machine can be, among them."""
+    """Including sums and products that overflow a machine integer."""
     dims = [min(dim, 2**63 - 1) if stride else min(dim, 4) for dim, stride in walk]  # each element of a row takes time
     strides = [stride for _, stride in walk]
     memory = np.full(48, 7, np.uint8)
@@ -158,7 +158,8 @@ def test_scatter_names_the_first_bad_index_and_writes_nothing():
 
 
 def over_its_indices(value):
-    """Three int32 indices of 0 at byte 16 of a memory; the first result, at byte 20, makes ``value`` of the second."""
+    """Three int32 indices of 0 at byte 16 of a memory; the first result, at byte 20, turns the second index into
+    ``value``."""
     memory = np.zeros(64, np.uint8)
     memory[:16] = 0xEE
     memory[32:36] = np.array([value], np.int32).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Reductions and row kernels against numpy, in double."""
+"""Reductions and row kernels compared with numpy in double precision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ seeds = st.integers(0, 1000)
 
 
 def fold(fn: Reduce, values: list, floating: bool):
-    """One reduction, element by element, in Python's numbers (floats are doubles)."""
+    """Return one reduction, element by element, with Python numbers (floats are doubles)."""
     total = {Reduce.MAX: None, Reduce.MIN: None, Reduce.PROD: 1, Reduce.ANY: False, Reduce.ALL: True}.get(fn, 0)
     for x in values:
         if fn in (Reduce.MAX, Reduce.MIN):
@@ -55,7 +55,7 @@ def fold(fn: Reduce, values: list, floating: bool):
 
 
 def reduce_all(fn, dtype, src, dims, axes, cuts=1):
-    """Run the kernel over ``axes``, the first dimension in ``cuts`` pieces, and finish."""
+    """Run the kernel over ``axes``, with the first dimension in ``cuts`` pieces, and finish."""
     kept = tuple(1 if axis in axes else dim for axis, dim in enumerate(dims))
     acc, dst = place(np.full(kept, 7, np.int64)), place(np.zeros(kept, dtype.storage))
     strides = tuple(0 if axis in axes else stride for axis, stride in enumerate(acc.strides))

@@ -1,4 +1,4 @@
-"""Unary functions and casts against numpy and Python's math, in double."""
+"""Unary functions and casts compared with numpy and Python's math in double precision."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def softplus(x: float) -> float:
 
 
 def domain(fn: Callable[[float], float]) -> Callable[[float], float]:
-    """NaN where the function is not defined, infinity where it is not finite."""
+    """Return NaN where the function is not defined, infinity where it is not finite."""
 
     def total(x: float) -> float:
         try:

@@ -1,4 +1,4 @@
-"""Weights on their way into the array against numpy."""
+"""Conversion of weights on their way to the array, compared with numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BYTES = (DType.INT8, DType.UINT8)
 
 
 def packed(values: np.ndarray, bits: int) -> np.ndarray:
-    """Bit by bit, low ones first, each item from a byte of its own on."""
+    """Pack bit by bit, low bits first; each row starts on a byte boundary."""
     rows = values.reshape(len(values), -1).astype(np.int64) & ((1 << bits) - 1)
     stream = (rows[..., None] >> np.arange(bits)) & 1
     return np.packbits(stream.reshape(len(values), -1).astype(np.uint8), axis=1, bitorder="little")

@@ -1,4 +1,4 @@
-"""Sums of 64 bits against a loop over k: exact where 32 bits are not."""
+"""64-bit sums compared with a loop over k: exact where 32 bits are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PIXELS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
 
 
 def wide(p: Problem, x_type: DType, w_type: DType, d: Data, x_zero: int, first: bool, w_zero: int) -> np.ndarray:
-    """The kernel on accumulators one byte off any alignment, and what the loop says."""
+    """Run the kernel on accumulators one byte off any alignment, and compare with the loop."""
     sums = d.acc.astype(np.int64) << 20
     memory = np.zeros(sums.nbytes + 1, np.uint8)
     memory[1:] = as_bytes(sums)

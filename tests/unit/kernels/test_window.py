@@ -1,4 +1,4 @@
-"""Pooling and resampling against loops over windows."""
+"""Pooling and resampling compared with loops over windows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ pools = st.builds(
 
 
 def window(p: Pool, i: int, j: int) -> tuple[list[tuple[int, int]], int]:
-    """The valid pixels of a window, and how many positions an average counts."""
+    """Return the valid pixels of a window, and the number of positions that an average counts."""
     top, left, bottom, right = p.pads
     taps = [(i * p.sh - top + r * p.dh, j * p.sw - left + q * p.dw) for r in range(p.kh) for q in range(p.kw)]
     valid = [(y, x) for y, x in taps if 0 <= y < p.ih and 0 <= x < p.iw]
@@ -164,7 +164,7 @@ def test_resample_names_the_first_bad_index_and_writes_nothing():
 @pytest.mark.parametrize("taps", [1, 2])
 @pytest.mark.parametrize("weight", [1.0, 0.5])
 def test_an_index_that_resample_has_written_over_is_bounded_again(taps, weight):
-    """The first result lies over the indices of the second."""
+    """The first result overwrites the indices of the second."""
     memory = np.zeros(96, np.uint8)
     memory[32:36] = np.array([1 << 21], np.int32).view(np.uint8)
     weights = np.full(2 * taps, weight, F)

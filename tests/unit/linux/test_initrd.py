@@ -1,4 +1,4 @@
-"""The first file system of a kernel, and where a kernel is found."""
+"""The initial file system of a kernel, and the search for a kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def busybox(tmp_path: Path) -> Path:
 
 
 def unpacked(archive: bytes) -> dict[str, tuple[int, bytes]]:
-    """Modes and contents by name, of a cpio archive of the format "newc"."""
+    """Return modes and contents by name of a cpio archive in the format "newc"."""
     data, place = gzip.decompress(archive), 0
     found = {}
     while True:

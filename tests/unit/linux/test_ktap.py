@@ -1,4 +1,4 @@
-"""What of the tests in a kernel's log failed: at any depth, with any indentation, and what is missing of a plan."""
+"""Failed tests in a kernel's log: at any depth, with any indentation, and missing tests of a plan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from npusim.linux.ktap import Ktap
 
 WORDS = ("# npu: pass:1 fail:0", "random: crng init done", "okay then", "not okay", "1..", "npu: ok, it works")
-"""Lines that are no results."""
+"""Lines that are not results."""
 
 
 def failures(lines: list[str]) -> list[str]:
@@ -24,7 +24,7 @@ def failures(lines: list[str]) -> list[str]:
 
 @dataclass
 class Node:
-    """A test: its own result, its parts, whether they have a plan, how many of them the log does not show."""
+    """A test: its own result, its parts, whether they have a plan, and how many of them are missing in the log."""
 
     passes: bool = True
     parts: list[Node] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Costs of a batch are those of each of its elements, asked for one by one."""
+"""Costs of a batch equal those of each element computed separately."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_values_of_a_batch_do_not_stay_in_memory() -> None:
 
 
 def test_a_batch_that_ends_leaves_those_of_other_threads_alone() -> None:
-    """Its columns are emptied at the end, and no others."""
+    """Only its own columns are cleared at the end."""
     config, clocks = load_config("edge"), {("clock_hz",): np.array([1e9, 2e9])}
 
     def asked(device: Config) -> Any:

@@ -1,4 +1,4 @@
-"""The compiler's forecast of a stream against the simulator's time for it."""
+"""The compiler's forecast for a stream compared with the simulator's time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests.support.programs.streams import Stream, copy, fill
 
 TINY, EDGE, SERVER = map(load_config, ("tiny", "edge", "server"))
 ONE_BANK = {"sram.banks": 1}
-"""SRAM that units wait for when two of them are at work."""
+"""An SRAM that makes two active units wait for each other."""
 TABLE = 4000
-"""Picoseconds for a few rows more."""
+"""Picoseconds for a few more rows."""
 
 
 def both(graph: Graph, config: Config) -> tuple[int, int]:
-    """(forecast, simulated end of the last command), from the device's taking of the job."""
+    """Return (forecast, simulated end of the last command) from the time at which the device takes the job."""
     program = compile_graph(graph, config)
     timeline = Session(config, cache_dir=False).run(program, timing_only=True).timeline
     end = max(span.end_ps for span in timeline.spans if "." in span.unit)
@@ -38,7 +38,7 @@ def both(graph: Graph, config: Config) -> tuple[int, int]:
 
 @lru_cache
 def lead(config: Config) -> int:
-    """What a device does before it fetches: read the ring's entry, and so on."""
+    """Return the time before the device fetches code, for example to read the ring entry."""
     thought, simulated = both(increment(), config)
     return simulated - thought
 
@@ -70,7 +70,7 @@ def test_what_is_left_out_is_before_the_first_fetch(graph: str, config: Config, 
 
 
 def test_units_wait_for_each_other_at_banks() -> None:
-    """In the residual network the vector unit adds rows of one tile while the matrix unit is at the next."""
+    """In the residual network the vector unit adds rows of one tile while the matrix unit computes the next."""
     graph = residual_net(32, 16, 2)
     config = EDGE.with_(**ONE_BANK)
     timeline = Session(config, cache_dir=False).run(compile_graph(graph, config), timing_only=True).timeline
@@ -87,7 +87,7 @@ def test_nothing_to_do() -> None:
 
 
 def both_of_stream(stream: Stream, config: Config) -> tuple[int, int]:
-    """(forecast, simulated end of the last command), from the device's taking of the job."""
+    """Return (forecast, simulated end of the last command) from the time at which the device takes the job."""
     program = replace(stream.program(scratch=65536), config_name=config.name, config_fingerprint=config.fingerprint())
     timeline = Session(config, cache_dir=False).run(program, timing_only=True).timeline
     end = max(span.end_ps for span in timeline.spans if "." in span.unit)

@@ -1,4 +1,4 @@
-"""Prices that are remembered are those of the device: what is left out of it has no part in them."""
+"""Cached prices are those of the device: keys left out of the cache key do not affect them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOVES = [(4096, 4096), (1000, 40), (96, 1)]
 
 
 def others(config: Config) -> list[Config]:
-    """The same device with everything else changed that a design may vary without changing what a tile costs."""
+    """Return the device with every key changed that designs may vary without changing the cost of a tile."""
     assert config.matrix is not None
     sized = config.matrix.model == "direct"
     sram = config.sram.bytes if sized else 2 * config.sram.bytes
@@ -48,7 +48,7 @@ def kinds(config: Config) -> list[DType]:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_product_costs_what_the_device_charges(config: Config) -> None:
-    """Also of a device that another one has asked for before, whose DRAM is another."""
+    """Also if the price was cached for another device with a different DRAM."""
     faster = dataclasses.replace(config, dram=dataclasses.replace(config.dram, bandwidth=7 * config.dram.bandwidth))
     for each in (config, faster, *others(config)):
         for dtype in kinds(each):
@@ -74,7 +74,7 @@ def test_a_transfer_costs_what_the_device_charges(config: Config) -> None:
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_as_many_prices_are_kept_as_may_be_and_no_more(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """A price that is there is not computed again; memory does not grow with the designs that are asked for."""
+    """A cached price is not computed again; memory does not grow with the number of designs."""
     monkeypatch.setattr(tile_costs, "_MOST", most)
     edge = load_config("edge")
     products, moves = tile_costs.MatrixPrices(edge, DType.INT8, 3, 3, False, 1, 4, 0), tile_costs.MovePrices(edge)
@@ -89,7 +89,7 @@ def charged(model: CostModel, work: DmaWork) -> tuple[int, int, int]:
 
 
 class Reads:
-    """Stands for a description or a part of it, and notes the dotted keys that are read."""
+    """Stands for a description or a part of it, and records the dotted keys that are read."""
 
     def __init__(self, of: Any, path: str, seen: set[str]) -> None:
         self._of, self._path, self._seen = of, path, seen
@@ -110,13 +110,14 @@ class Reads:
 
 
 def kept(config: Config, left: Config, seen: set[str]) -> list[str]:
-    """The keys that were read and are not what they were in what is ``left`` of a description."""
+    """Return the keys that were read and that differ in the reduced description ``left``."""
     return [path for path in sorted(seen) if attrgetter(path)(config) != attrgetter(path)(left)]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_what_an_array_reads_is_there(config: Config) -> None:
-    """Every cost model of the matrix unit, watched: a key that it reads and prices leave out would be another's."""
+    """Every cost model of the matrix unit is observed: if it read a key that prices leave out, it would get another
+    device's value."""
     seen: set[str] = set()
     module = importlib.import_module(f"npusim.hw.units.matrix_{config.matrix.model if config.matrix else ''}")
     for dtype in kinds(config):
@@ -159,7 +160,7 @@ def test_devices_whose_prices_are_equal_have_one_description_of_them() -> None:
 
 @pytest.mark.parametrize("name", ["edge", "server", "tiny", "ethos_u55_128"])
 def test_what_rewriting_reads_is_known(name: str) -> None:
-    """A key that rewriting reads and designs do not agree in would make one's graph the other's."""
+    """If designs differ in a key that rewriting reads, one would get the graph of another."""
     config = load_config(name)
     seen: set[str] = set()
     for make in GRAPHS.values():

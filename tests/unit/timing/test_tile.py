@@ -1,4 +1,4 @@
-"""Tilings fit the memory they are made for, and everything that is compiled stays within it."""
+"""Tilings fit in the memory they are made for, and compiled programs stay within it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_tiling_fits(problem: MatrixProblem, kib: int, accumulators: int) -> N
 @settings(max_examples=60)
 @given(problems(), st.sampled_from([TINY, EDGE]), st.integers(1, 64))
 def test_there_is_a_tiling_if_the_smallest_tile_fits(problem: MatrixProblem, config: Config, kib: int) -> None:
-    """Of few columns and of many: fewer output channels than the unit has columns are a tile, too."""
+    """With few and many columns: fewer output channels than the unit has columns are a valid tile, too."""
     ic = problem.ic if problem.depthwise else min(problem.ic, CHANNEL_BLOCK)
     smallest = Tiling(1, 1, 1, 1, ic, False, False, *((1, 1) if can_cut_taps(problem) else (0, 0)))
     fits = sram_bytes(problem, smallest, config) <= kib << 10
@@ -73,17 +73,17 @@ def test_there_is_a_tiling_if_the_smallest_tile_fits(problem: MatrixProblem, con
 @given(problems())
 @settings(max_examples=20)
 def test_more_memory_is_never_a_worse_plan(problem: MatrixProblem) -> None:
-    """What fits in little fits in more."""
+    """What fits in a small memory fits in a larger one."""
     if choose(problem, TINY, 16 << 10) is not None:
         assert choose(problem, TINY, 64 << 10) is not None
 
 
 MOST_PARTS = 2000
-"""Of one problem; more of the same kinds tell no more."""
+"""Per problem; more of the same kinds add no information."""
 
 
 def parts(problem: MatrixProblem, tile: Tiling) -> Iterator[Tiling]:
-    """Every tile of an image as large as it is."""
+    """Yield every tile of an image with its actual size."""
     kh, kw = taps(problem, tile)
     for group, row, col, channel, depth, tap_row, tap_col in itertools.product(
         range(0, problem.groups, tile.groups), range(0, problem.oh, tile.oh), range(0, problem.ow, tile.ow),
@@ -100,7 +100,7 @@ def parts(problem: MatrixProblem, tile: Tiling) -> Iterator[Tiling]:
 @given(problems(), st.sampled_from([16, 64]))
 @settings(max_examples=15)
 def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: int) -> None:
-    """A cut that leaves small tiles at the edges is no dearer than they are."""
+    """Small tiles at the edges are charged by their actual size."""
     tile = choose(problem, TINY, kib << 10)
     assume(tile is not None)
     assert tile is not None
@@ -127,8 +127,8 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
 
 
 def test_narrow_tiles_at_the_edge_are_as_slow_to_store() -> None:
-    """Results of 64, 64 and 16 channels are stored as runs of as many bytes, which take as long each: a third for each
-    tile, not 4 / 9, 4 / 9 and 1 / 9."""
+    """Results of 64, 64 and 16 channels are stored in runs that take equally long, so each tile counts a third, and not
+    4 / 9, 4 / 9 and 1 / 9."""
     config = load_config("rk3588_core")
     problem = CONV._replace(oh=56, ow=56, oc=144, ic=24, kh=1, kw=1)
     thirds, once = Tiling(1, 14, 56, 64, 24, weights_outer=False), Tiling(1, 7, 56, 144, 24, weights_outer=False)
@@ -139,7 +139,7 @@ def test_narrow_tiles_at_the_edge_are_as_slow_to_store() -> None:
 
 
 def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
-    """Where bytes are made of floats in a slot, a quarter of what lies there leaves."""
+    """If floats in a slot become int8, a quarter of its bytes is stored."""
     config = load_config("edge_tpu")
     bytes_ = CONV._replace(kh=1, kw=1, out_type=DType.FLOAT32, in_place=True, epilogue=EpilogueCosts(2, result=1))
     tile = Tiling(1, 10, 34, 40, 24, weights_outer=False)
@@ -152,7 +152,7 @@ def test_what_a_chain_makes_is_stored_and_not_the_sums() -> None:
 
 
 def test_runs_that_begin_anywhere_in_a_burst_touch_another_one() -> None:
-    """64 of 255 channels are a burst long, and lie in two."""
+    """64 of 255 channels are as long as a burst, but touch two."""
     config = load_config("edge_tpu")
     problem = CONV._replace(oh=40, ow=40, oc=255, ic=128, kh=1, kw=1, x_home=Home.DIRECT)
     tile = Tiling(1, 10, 40, 64, 128, weights_outer=True)

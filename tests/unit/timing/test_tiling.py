@@ -1,4 +1,4 @@
-"""The search for tilings against its definition in Python."""
+"""The compiled search for tilings compared with its definition in Python."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DEVICES = [
 @settings(max_examples=150)
 @given(problems(), homes(), st.sampled_from(DEVICES), st.integers(1, 2048))
 def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, Any], config: Config, kib: int) -> None:
-    """In machine integers, with remembered prices, on what is left of the description; and one tiling after the
-    other, in Python, as the device charges."""
+    """The search uses machine integers, cached prices and a reduced description; the definition scores one tiling after
+    the other in Python with the device's costs."""
     problem = problem._replace(**other)
     assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
     searched = tilings(problem, config)
@@ -51,7 +51,7 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
 def test_an_answer_for_one_budget_serves_only_those_that_choose_it(
     problem: MatrixProblem, other: dict[str, Any], config: Config, budgets: list[int]
 ) -> None:
-    """Whatever was asked before: near an answer's ends, too."""
+    """For any earlier queries, also near the ends of an answer's range."""
     problem = problem._replace(**other)
     assume(config.matrix is not None and config.matrix.rate(problem.x_type.label))
     searched = Tilings(problem, pricing(config))
@@ -64,7 +64,7 @@ def test_an_answer_for_one_budget_serves_only_those_that_choose_it(
 
 
 def test_figures_of_slow_devices_end_at_a_limit() -> None:
-    """A layer that takes about 30 years is cut into tiles as others are."""
+    """A layer that takes about 30 years is tiled like any other."""
     slow = EDGE.with_(**{"clock": 1000, "matrix.clock": 1000})
     large = PLAIN._replace(images=1 << 20, oh=1 << 12)
     tile = choose(large, slow, 1 << 20)

@@ -1,4 +1,4 @@
-"""Tiles to the last pixel, for many problems."""
+"""Exact tiles for many problems."""
 
 from __future__ import annotations
 

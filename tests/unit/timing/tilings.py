@@ -1,6 +1,6 @@
-"""Tiles chosen for many problems on some devices, as text; ``python -m tests.unit.timing.tilings`` writes it anew.
+"""Tiles chosen for many problems on some devices, as text; ``python -m tests.unit.timing.tilings`` writes it again.
 
-The difference in version control then shows what a change to the estimate did.
+The diff in version control then shows the effect of a change to the estimate.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PROBLEMS = {
 
 
 def record() -> Iterator[str]:
-    """One line for each problem, device and budget."""
+    """Yield one line for each problem, device and budget."""
     for device, config in CONFIGS.items():
         for what, problem in PROBLEMS.items():
             found = (choose(problem, config, kib << 10) for kib in (4, 16, 100))
