@@ -205,7 +205,9 @@ class ScalarConfig:
 class SramConfig:
     """On-chip memory of one core."""
 
-    bytes: int = key(Quantity(Dimension.SIZE, 1 << 10, 1 << 34), "capacity of one core")
+    bytes: int = key(
+        Quantity(Dimension.SIZE, 4 << 10, 1 << 34), "capacity of one core; less is too little for some layers"
+    )
     banks: int = key(Count(1, 4096), "banks that can be accessed in parallel", 16)
     bytes_per_cycle: int = key(Count(1, 4096), "width of the port of one bank", 16)
     latency_cycles: int = key(Count(0, 1024), "cycles from address to data", 2)

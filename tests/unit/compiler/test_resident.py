@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -122,7 +124,7 @@ def test_without_the_key_nothing_stays() -> None:
 
 def test_where_weights_cannot_stay_the_plan_is_as_without() -> None:
     graph = layers(2, 64)
-    small = TINY.with_(**{"sram.bytes": "2 KiB"})
+    small = replace(TINY, sram=replace(TINY.sram, bytes=2 << 10))
     with Session(small, cache_dir=False) as plain, Session(keeping(small), cache_dir=False) as session:
         program = session.compile(graph)
         assert program.resident_bytes == 0

@@ -162,7 +162,7 @@ ONE_CHANGE = [
         "dram.bandwidth: must be a bandwidth such as '25.6 GB/s' (units: B/s, kB/s, KiB/s, MB/s, MiB/s, GB/s, GiB/s, "
         "TB/s, TiB/s), got '8 GB'",
     ),
-    ('"64 KiB"', "512", "sram.bytes: must be >= 1 KiB, got 512 B"),
+    ('"64 KiB"', "512", "sram.bytes: must be >= 4 KiB, got 512 B"),
     ('"64 KiB"', '"65 kB"', "sram.bytes: must be a multiple of banks * bytes_per_cycle = 256 B, got 65000 B"),
     ('"1 GiB"', '"1 MiB"\nefficiency = 0', "dram.efficiency: must be > 0, got 0"),
     ('"1 GiB"', '"1 GiB"\nkind = "ddr9"', "dram.kind: must be one of fixed, jedec, got 'ddr9'"),
@@ -224,9 +224,9 @@ def test_a_part_must_be_a_table(tmp_path):
 
 
 def test_combinations_that_contradict_each_other_are_all_named(tmp_path):
-    text = LEAST.replace('"64 KiB"', '"1 KiB"').replace('"1 GiB"', '"1 MiB"').replace("[sram]", "[sram]\nbanks = 64")
-    path = write(tmp_path, text.replace("[dram]", "[dma]\nburst_bytes = 4096\n[dram]"))
-    assert problems(path) == [f"{path}: sram.bytes: must hold one burst of dma.burst_bytes = 4096 B, got 1024 B"]
+    text = LEAST.replace('"64 KiB"', '"4 KiB"').replace('"1 GiB"', '"1 MiB"').replace("[sram]", "[sram]\nbanks = 64")
+    path = write(tmp_path, text.replace("[dram]", "[dma]\nburst_bytes = 8192\n[dram]"))
+    assert problems(path) == [f"{path}: sram.bytes: must hold one burst of dma.burst_bytes = 8192 B, got 4096 B"]
     path = write(tmp_path, LEAST.replace('"64 KiB"', '"4 MiB"').replace('"1 GiB"', '"1 MiB"'))
     assert problems(path) == [f"{path}: dram.bytes: must be >= the SRAM of all cores = 4 MiB, got 1 MiB"]
 
