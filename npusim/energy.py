@@ -13,7 +13,7 @@ from npusim.hw import actions as act
 from npusim.hw.actions import Actions, actions
 from npusim.hw.config import Config
 from npusim.hw.costs import ActionCosts, Breakdown
-from npusim.hw.energy import action_costs
+from npusim.hw.energy import action_costs, idle_costs
 from npusim.isa._stream import tally
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
@@ -21,7 +21,6 @@ from npusim.isa.dma import MULTICASTS, Exchange, Fill
 from npusim.isa.emitted import Emitted
 from npusim.program import Program
 from npusim.timeline import Counters, Timeline
-from npusim.units import ps_to_cycles
 from npusim.work import DmaWork
 
 CHIP, SEQUENCER = "chip", "sequencer"
@@ -111,16 +110,14 @@ def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
             _add(found.setdefault(key, {}), value, 1)
     counters = timeline.counters
     _add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
-    cycles: dict[int, int] = {}
-    leaking: dict[int, int] = {}
-    done = 0
     for op, start_ps, end_ps in _stretches(timeline, len(program.ops)):
-        begun, done = done, ps_to_cycles(end_ps, config.clock_hz)
-        cycles[op] = cycles.get(op, 0) + done - begun
-        leaking[op] = leaking.get(op, 0) + end_ps // 1000 - start_ps // 1000
-    for op, count in cycles.items():
-        _add(found.setdefault((op, CHIP), {}), {act.CLOCK: config.cores * count, act.LEAKAGE: leaking[op]}, 1)
+        _add(found.setdefault((op, CHIP), {}), act.time_actions(config, start_ps, end_ps), 1)
     return found
+
+
+def idle_energy(config: Config, duration_ps: int) -> Breakdown:
+    """Femtojoules of a device that waits for jobs for some time."""
+    return _priced(idle_costs(config), act.time_actions(config, 0, duration_ps))
 
 
 def _fetched(found: Counts, counters: Counters) -> int:
@@ -202,4 +199,4 @@ def _add(into: Actions, found: Mapping[str, int], times: int) -> None:
         into[name] = into.get(name, 0) + count * times
 
 
-__all__ = ["Energy", "EnergyInputs", "LayerEnergy", "counts", "energy"]
+__all__ = ["Energy", "EnergyInputs", "LayerEnergy", "counts", "energy", "idle_energy"]

@@ -1,8 +1,8 @@
 """Quantities with units: text is converted once, exactly, to an integer in a base unit, or refused.
 
 Base units: time in picoseconds, sizes in bytes, frequency in hertz, bandwidth in bytes per second, energy in
-femtojoules, power in microwatts, area in square micrometres, process nodes in nanometres. Inside npusim there are only
-these integers.
+femtojoules, power in microwatts, area in square micrometres, process nodes in nanometres, supplies in millivolts.
+Inside npusim there are only these integers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Dimension(enum.Enum):
     POWER = ("a power", "uW", "50 mW")
     AREA = ("an area", "um2", "3.5 mm2")
     LENGTH = ("a length", "nm", "22 nm")
+    VOLTAGE = ("a voltage", "mV", "0.8 V")
 
     @property
     def noun(self) -> str:
@@ -65,6 +66,7 @@ _SUFFIXES = {
     Dimension.POWER: {"uW": 1, "mW": 10**3, "W": 10**6},
     Dimension.AREA: {"um2": 1, "mm2": 10**6},
     Dimension.LENGTH: {"nm": 1},
+    Dimension.VOLTAGE: {"mV": 1, "V": 10**3},
 }
 # Units for printing: powers of two for sizes, powers of ten for bandwidths, as in datasheets.
 _PRINTED = {

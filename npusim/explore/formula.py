@@ -23,9 +23,9 @@ import numpy as np
 from npusim.errors import shown
 from npusim.units import Dimension
 
-Dim = tuple[int, int, int, int] | str
-"""Exponents of byte, second, joule and metre. ``text`` and ``flag`` have no arithmetic."""
-NUMBER: Dim = (0, 0, 0, 0)
+Dim = tuple[int, int, int, int, int] | str
+"""Exponents of byte, second, joule, metre and volt. ``text`` and ``flag`` have no arithmetic."""
+NUMBER: Dim = (0, 0, 0, 0, 0)
 TEXT: Dim = "text"
 FLAG: Dim = "flag"
 LONGEST = 1000
@@ -43,16 +43,17 @@ _NAMED: Size = (64, 20)
 """Bits of the value of a name in its base unit: keys and figures fit 64 bits, denominators fit Ratio.limit."""
 
 DIMENSIONS: dict[Dimension, tuple[Dim, Fraction]] = {
-    Dimension.TIME: ((0, 1, 0, 0), Fraction(1, 10**12)),
-    Dimension.SIZE: ((1, 0, 0, 0), Fraction(1)),
-    Dimension.FREQUENCY: ((0, -1, 0, 0), Fraction(1)),
-    Dimension.BANDWIDTH: ((1, -1, 0, 0), Fraction(1)),
-    Dimension.ENERGY: ((0, 0, 1, 0), Fraction(1, 10**15)),
-    Dimension.POWER: ((0, -1, 1, 0), Fraction(1, 10**6)),
-    Dimension.AREA: ((0, 0, 0, 2), Fraction(1, 10**12)),
-    Dimension.LENGTH: ((0, 0, 0, 1), Fraction(1, 10**9)),
+    Dimension.TIME: ((0, 1, 0, 0, 0), Fraction(1, 10**12)),
+    Dimension.SIZE: ((1, 0, 0, 0, 0), Fraction(1)),
+    Dimension.FREQUENCY: ((0, -1, 0, 0, 0), Fraction(1)),
+    Dimension.BANDWIDTH: ((1, -1, 0, 0, 0), Fraction(1)),
+    Dimension.ENERGY: ((0, 0, 1, 0, 0), Fraction(1, 10**15)),
+    Dimension.POWER: ((0, -1, 1, 0, 0), Fraction(1, 10**6)),
+    Dimension.AREA: ((0, 0, 0, 2, 0), Fraction(1, 10**12)),
+    Dimension.LENGTH: ((0, 0, 0, 1, 0), Fraction(1, 10**9)),
+    Dimension.VOLTAGE: ((0, 0, 0, 0, 1), Fraction(1, 10**3)),
 }
-"""Exponents, and the size of a base unit of ``npusim.units`` in bytes, seconds, joules and metres."""
+"""Exponents, and the size of a base unit of ``npusim.units`` in bytes, seconds, joules, metres and volts."""
 _LARGE = {"uJ": Fraction(1, 10**6), "mJ": Fraction(1, 10**3), "J": Fraction(1)}
 """Units of energy for runs; single actions have smaller ones."""
 _UNITS: dict[str, tuple[Fraction, Dim]] = {
@@ -146,7 +147,7 @@ def noun(dim: Dim) -> str:
     """A dimension in words."""
     if dim in _NOUNS:
         return _NOUNS[dim]
-    parts = zip(("B", "s", "J", "m"), dim, strict=True)
+    parts = zip(("B", "s", "J", "m", "V"), dim, strict=True)
     return "a quantity in " + " ".join(f"{unit}^{power}" if power != 1 else unit for unit, power in parts if power)
 
 
@@ -273,7 +274,7 @@ class _Compiler:
         else:
             sign = 1 if isinstance(node.op, ast.Mult) else -1
             x, y = left.dim, right.dim
-            dim = (x[0] + sign * y[0], x[1] + sign * y[1], x[2] + sign * y[2], x[3] + sign * y[3])
+            dim = (x[0] + sign * y[0], x[1] + sign * y[1], x[2] + sign * y[2], x[3] + sign * y[3], x[4] + sign * y[4])
             size = (_product if sign > 0 else _quotient)(left.size, right.size)
         return _Part(dim, lambda values: act(*_alike(a(values), b(values))), uses, size)
 
@@ -282,7 +283,7 @@ class _Compiler:
             raise FormulaError(f"must have a whole number from 0 to 8 after **, got {self._as_written(node)}")
         power, inner, dim = node.value, base.evaluate, base.dim
         assert not isinstance(dim, str)
-        powered = (dim[0] * power, dim[1] * power, dim[2] * power, dim[3] * power)
+        powered = (dim[0] * power, dim[1] * power, dim[2] * power, dim[3] * power, dim[4] * power)
         size = base.size[0] * power + 1, base.size[1] * power
         return _Part(powered, lambda values: inner(values) ** power, uses, size)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from npusim.hw.config import Config
 from npusim.hw.sections import STORED_AS, DirectConfig, GridConfig, MatrixConfig
 from npusim.hw.units.matrix_systolic import place
-from npusim.units import ceil_div
+from npusim.units import ceil_div, ps_to_cycles
 
 if TYPE_CHECKING:
     from npusim.work import DmaWork, MatrixWork, Work
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 MACS = "mac."
 """Prefix of multiply-accumulates, followed by their type."""
 OPERANDS, ACCUMULATORS, VECTOR, SCALAR = "operands", "accumulators", "vector", "scalar"
-SRAM, DMA, DRAM, CONSTANTS, L2, CLOCK, LEAKAGE = "sram", "dma", "dram", "constants", "l2", "clock", "leakage"
+SRAM, DMA, DRAM, CONSTANTS, L2 = "sram", "dma", "dram", "constants", "l2"
+CLOCK, CLOCK_MATRIX, CLOCK_VECTOR, LEAKAGE, PHY = "clock", "clock_matrix", "clock_vector", "leakage", "phy"
+CLOCKS = (CLOCK, CLOCK_MATRIX, CLOCK_VECTOR)
+OF_TIME = (*CLOCKS, LEAKAGE, PHY)
+"""Actions that depend on time alone."""
 
 UNITS_OF = {
     OPERANDS: "bytes into the registers of PEs",
@@ -28,11 +33,39 @@ UNITS_OF = {
     CONSTANTS: "bytes",
     L2: "bytes read and written",
     CLOCK: "cycles of a core",
+    CLOCK_MATRIX: "cycles of a matrix unit with its own clock",
+    CLOCK_VECTOR: "cycles of a vector unit with its own clock",
     LEAKAGE: "ns",
+    PHY: "ns",
 }
 """Units of the counts, except those that begin with MACS, which are multiply-accumulates."""
 
 Actions = dict[str, int]
+
+
+def has_clock_by_hand(config: Config) -> bool:
+    """Whether the energy of a clock cycle is given by hand, which includes units with their own clock."""
+    return config.energy is not None and config.energy.clock_cycle_fj is not None
+
+
+def own_clocks(config: Config) -> Iterator[tuple[str, int]]:
+    """(action, Hz) of the units whose own clock has its own price."""
+    if not has_clock_by_hand(config):
+        for name, unit in ((CLOCK_MATRIX, config.matrix), (CLOCK_VECTOR, config.vector)):
+            if unit is not None and unit.clock_hz is not None:
+                yield name, unit.clock_hz
+
+
+def time_actions(config: Config, start_ps: int, end_ps: int) -> Actions:
+    """Counts of the actions of a device from one time to another; counts of adjacent times add up."""
+    found = {
+        name: config.cores * (ps_to_cycles(end_ps, hz) - ps_to_cycles(start_ps, hz))
+        for name, hz in ((CLOCK, config.clock_hz), *own_clocks(config))
+    }
+    found[LEAKAGE] = end_ps // 1000 - start_ps // 1000
+    if config.technology is not None or (config.energy is not None and config.energy.phy_uw is not None):
+        found[PHY] = found[LEAKAGE]
+    return found
 
 
 def actions(config: Config, work: Work) -> Actions:

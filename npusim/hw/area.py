@@ -1,18 +1,24 @@
-"""The area of a device by component: from its own table, or from its technology, otherwise unknown.
+"""The structures of a device, and their area by component: from its own table, or from its technology, otherwise
+unknown.
 
 Logic: area of the cells of its arithmetic and registers at 40 nm, scaled to the node, times
 ``technology.logic_layout``. Memory: area from CACTI for its size, times ``technology.sram_layout``, plus port registers
-per bank.
+per bank. Crossbars and interconnects: bits times ports at both ends. Leakage (:mod:`npusim.hw.energy`) is computed from
+the same structures.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from npusim.hw import nodes
 from npusim.hw.config import Config
 from npusim.hw.costs import UNKNOWN, Breakdown, CostItem
+from npusim.hw.dram_kinds import KINDS, interface
 from npusim.hw.sections import ACCUMULATOR_BYTES, MatrixConfig, VectorConfig
-from npusim.hw.technology import PRICED, TechnologyConfig
-from npusim.units import ceil_div
+from npusim.hw.technology import PRICED
 
 _ADDER, _MULTIPLIER, _FLOAT_ADDER, _FLOAT_MULTIPLIER, _REGISTER = 278, 6350, 4360, 8970, 5.98
 """nodes.ALADDIN: um2 at 40 nm of a 32-bit adder and multiplier, the same of float32, and a bit of a register."""
@@ -20,128 +26,152 @@ _SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 1
 """Significant bits of a multiplier. Its area grows with their square."""
 _WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
 _LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
-_PHY = {"hbm2": (10_450_000, 552_743_000, 1024), "ddr4": (1_450_000, 90_446_400, 32)}
-"""um2 at 7 nm and transistors of a PHY of so many pins and its controller: PrincetonUniversity/LLMCompass,
-cost_model.py, HBM2e and DDR5."""
-_PHY_NODE = 7
+_ROUTER = "ISAAC, ISCA 2016: router of 256 bits and 5 ports, 0.15 mm2 at 32 nm"
+_CROSSPOINT = 150_000 / (5 * 5 * 256) * nodes.area_factor(40) / nodes.area_factor(32)
+"""_ROUTER: um2 at 40 nm of a bit from one port to another, layout included."""
+LAYOUT = 1.9
+"""Area of ports, channels and crossbars divided by that of their cells: the default of ``technology.logic_layout``,
+which is about arrays."""
+_MULTIPLEXER = _REGISTER / 4
+"""Chosen: um2 at 40 nm of the cells that connect a bit of a bank to the port of a unit."""
+
+CORE, MATRIX, VECTOR = "core", "matrix", "vector"
+"""Clock domains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """One component of a chip, all instances together. ``cells``: um2 of cells at 40 nm, ``laid``: um2 at 40 nm with
+    their layout. ``memories``: (bytes, number of memories). ``here``: um2 at the node of the chip; None: not known.
+    ``key``: of its area by hand, for each of ``units``. ``bits``: clocked bits of registers."""
+
+    name: str
+    domain: str
+    key: str = ""
+    units: int = 0
+    cells: float = 0.0
+    laid: float = 0.0
+    memories: tuple[tuple[int, int], ...] = ()
+    here: int | None = 0
+    bits: int = 0
+    source: str = _LOGIC
+
+
+def structures(config: Config) -> Iterator[Structure]:
+    """Every component of a device but the DRAM interface."""
+    cores, matrix, vector, dma, sram, l2 = (
+        config.cores, config.matrix, config.vector, config.dma, config.sram, config.l2,
+    )  # fmt: skip
+    if matrix is not None:
+        pes = cores * matrix.elements
+        bits = pes * pe_bits(config, matrix)
+        yield Structure("matrix", MATRIX, "pe", pes, cells=pes * pe_um2(config, matrix), bits=bits)
+        if matrix.accumulator_bytes:
+            columns = matrix.cols * matrix.arrays
+            size = column_bytes(config, matrix) * columns
+            yield _memory("accumulators", "accumulator_kib", size, cores, ACCUMULATOR_BYTES * columns, MATRIX)
+    yield _memory("sram", "sram_kib", sram.bytes, cores, sram.total_bytes_per_cycle)
+    if l2 is not None:
+        yield _memory("l2", "l2_kib", l2.bytes, 1, l2.bytes_per_cycle)
+    if vector is not None:
+        lanes = cores * vector.lanes
+        cells = lanes * lane_um2(config, vector)
+        yield Structure("vector", VECTOR, "lane", lanes, cells=cells, bits=lanes * lane_bits(vector))
+    if config.scalar is not None:
+        bits = cores * 4 * 32
+        cells = cores * (_FLOAT_MULTIPLIER + _FLOAT_ADDER) + bits * _REGISTER
+        yield Structure("scalar", CORE, "scalar", cores, cells=cells, bits=bits)
+    channels = cores * dma.channels
+    # A channel buffers its outstanding bursts, and has a register behind the buffer, whose clock is part of a transfer.
+    latches = channels * 8 * dma.bytes_per_cycle * _REGISTER
+    decoders = channels * dma.decoder_weights_per_cycle * _ADDER
+    buffered = dma.max_outstanding * dma.burst_bytes + dma.gather_bytes + 2 * dma.reorder_bytes
+    yield Structure(
+        "dma", CORE, "dma", channels, laid=(latches + decoders) * LAYOUT, memories=((buffered, channels),),
+        source=f"{nodes.CACTI}; {_LOGIC}",
+    )  # fmt: skip
+    technology = config.technology
+    control = 0.0 if technology is None else float(cores * technology.control_um2)
+    yield Structure("control", CORE, "control", cores, laid=control, source="the description: technology.control")
+    # By hand, the area of control includes its buses.
+    if config.area is None or config.area.control_um2 is None or config.area.wires_um2 is not None:
+        laid = _multiplexed(config) * _MULTIPLEXER * LAYOUT + _routed(config) * _CROSSPOINT
+        yield Structure("wires", CORE, "wires", 1, laid=laid, source=f"{_ROUTER}; {_LOGIC}")
+    if technology is not None and technology.core_transistors:
+        um2 = None
+        if nodes.known(technology.node_nm):
+            um2 = round(cores * technology.core_transistors / nodes.transistors_per_um2(technology.node_nm))
+        yield Structure("core_others", CORE, here=um2, source=nodes.KHAN)
+    if technology is not None and technology.chip_um2:
+        yield Structure("chip_others", CORE, here=technology.chip_um2, source="the description: technology.chip")
+
+
+def _memory(name: str, key: str, size: int, count: int, ports: int, domain: str = CORE) -> Structure:
+    """``count`` memories of ``size`` bytes, whose banks together have ``ports`` bytes per cycle."""
+    # CACTI's memory has one port. Each bank has registers for address, input and output data; their clock is part of
+    # an access.
+    laid = count * 2 * 8 * ports * _REGISTER * LAYOUT
+    return Structure(name, domain, key, count * size, laid=laid, memories=((size, count),), source=nodes.CACTI)
+
+
+def _multiplexed(config: Config) -> int:
+    """Bits times ports of the crossbars between the banks and the units of all cores."""
+    units = sum(unit is not None for unit in (config.matrix, config.vector, config.scalar))
+    return 8 * config.cores * config.sram.total_bytes_per_cycle * (units + config.dma.channels)
+
+
+def _routed(config: Config) -> int:
+    """Bits times ports at both ends: of the interconnect between DRAM and channels, which is one port, of the L2 and
+    of the exchange network."""
+    between, cores = config.interconnect, config.cores
+    directions = 1 + between.separate_write_port
+    found = cores * config.dma.channels * between.bytes_per_cycle * directions
+    if config.l2 is not None:
+        found += cores * config.l2.bytes_per_cycle
+    if config.exchange is not None:
+        found += cores * config.exchange.bytes_per_cycle
+    return 8 * found
 
 
 def area(config: Config) -> Breakdown:
     """Square micrometres of each component of the chip, without the DRAM chips. Their sum is the whole chip."""
-    return Breakdown(tuple(_Parts(config).all()))
+    found = [_area(config, each) for each in structures(config)]
+    if config.technology is not None and config.technology.phy:
+        found.append(_phy(config))
+    return Breakdown(tuple(found))
 
 
-class _Parts:
-    """The components of one device."""
+def _area(config: Config, of: Structure) -> CostItem:
+    technology = config.technology
+    given = getattr(config.area, f"{of.key}_um2", None) if config.area is not None and of.key else None
+    if given is not None:
+        value = given * of.units // (1024 if of.key.endswith("_kib") else 1)
+        return CostItem(of.name, value, f"the description: area.{of.key}")
+    if technology is None or of.here is None or not nodes.known(technology.node_nm):
+        return CostItem(of.name, of.here or None, of.source if of.here else UNKNOWN)
+    # Floats, because Fractions are slow and thousands of designs are screened by area.
+    scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
+    value = (of.cells * float(technology.logic_layout) + of.laid) * scale + of.here
+    for size, count in of.memories:
+        value += count * nodes.sram_um2(technology.node_nm, size) * float(technology.sram_layout)
+    source = f"{of.source}; {nodes.TSMC}" if technology.node_nm < 7 and of.here == 0 else of.source
+    return CostItem(of.name, round(value), source)
 
-    def __init__(self, config: Config) -> None:
-        technology = config.technology
-        known = technology is not None and nodes.known(technology.node_nm)
-        self._config = config
-        self._technology: TechnologyConfig | None = technology if known else None
-        # Floats, because Fractions are slow and thousands of designs are screened by area.
-        self._cells = self._memory = 0.0
-        if self._technology is not None:
-            scale = nodes.area_factor(self._technology.node_nm) / nodes.area_factor(40)
-            self._cells = float(self._technology.logic_layout) * scale
-            self._memory = float(self._technology.sram_layout)
 
-    def all(self) -> list[CostItem]:
-        config = self._config
-        cores, matrix, vector, dma = config.cores, config.matrix, config.vector, config.dma
-        found = []
-        if matrix is not None:
-            found.append(self._logic("matrix", "pe", pe_um2(config, matrix), cores * matrix.elements))
-            if matrix.accumulator_bytes:
-                found.append(self._accumulators(matrix))
-        ports = config.sram.total_bytes_per_cycle
-        found.append(self._sram("sram", "sram_kib", config.sram.bytes, ports))
-        if config.l2 is not None:
-            found.append(self._sram("l2", "l2_kib", config.l2.bytes, config.l2.bytes_per_cycle, 1))
-        if vector is not None:
-            found.append(self._logic("vector", "lane", lane_um2(config, vector), cores * vector.lanes))
-        if config.scalar is not None:
-            found.append(self._logic("scalar", "scalar", _FLOAT_MULTIPLIER + _FLOAT_ADDER + 4 * 32 * _REGISTER, cores))
-        found.append(self._buffers(dma.max_outstanding * dma.burst_bytes, cores * dma.channels))
-        found.append(self._control())
-        found += self._others()
-        if config.technology is not None and config.technology.phy:
-            found.append(self._phy())
-        return found
+def _phy(config: Config) -> CostItem:
+    if config.area is not None and config.area.phy_um2 is not None:
+        return CostItem("phy", config.area.phy_um2, "the description: area.phy")
+    technology = config.technology
+    assert technology is not None
+    if technology.dram not in KINDS:
+        return CostItem("phy", None, UNKNOWN)
+    found = interface(technology.dram, config.dram.bandwidth, technology.dram_pins, technology.node_nm)
+    return CostItem("phy", found.um2, found.source if found.um2 is not None else UNKNOWN)
 
-    def _by_hand(self, key: str) -> int | None:
-        table = self._config.area
-        return None if table is None else getattr(table, f"{key}_um2")
 
-    def _logic(self, name: str, key: str, cells: float, count: int) -> CostItem:
-        """``count`` instances of logic with ``cells`` um2 at 40 nm."""
-        given = self._by_hand(key)
-        if given is not None:
-            return CostItem(name, given * count, f"the description: area.{key}")
-        if self._technology is None:
-            return CostItem(name, None, UNKNOWN)
-        return CostItem(name, round(cells * count * self._cells), _LOGIC)
-
-    def _sram(self, name: str, key: str, size: int, ports: int, count: int = 0) -> CostItem:
-        """``count`` memories (0: one per core) of ``size`` bytes, whose banks together have ``ports`` bytes per
-        cycle."""
-        given, count = self._by_hand(key), count or self._config.cores
-        if given is not None:
-            return CostItem(name, given * count * size // 1024, f"the description: area.{key}")
-        if self._technology is None:
-            return CostItem(name, None, UNKNOWN)
-        # CACTI's memory has one port. Each bank has registers for address, input and output data.
-        cells = nodes.sram_um2(self._technology.node_nm, size) * self._memory
-        return CostItem(name, round(count * (cells + 2 * 8 * ports * _REGISTER * self._cells)), nodes.CACTI)
-
-    def _accumulators(self, matrix: MatrixConfig) -> CostItem:
-        columns = matrix.cols * matrix.arrays
-        return self._sram(
-            "accumulators", "accumulator_kib", column_bytes(self._config, matrix) * columns, ACCUMULATOR_BYTES * columns
-        )
-
-    def _buffers(self, size: int, count: int) -> CostItem:
-        """A channel buffers its outstanding bursts."""
-        given = self._by_hand("dma")
-        if given is not None:
-            return CostItem("dma", given * count, "the description: area.dma")
-        if self._technology is None:
-            return CostItem("dma", None, UNKNOWN)
-        each = nodes.sram_um2(self._technology.node_nm, size) * self._memory
-        return CostItem("dma", round(count * each), nodes.CACTI)
-
-    def _control(self) -> CostItem:
-        given, cores, technology = self._by_hand("control"), self._config.cores, self._technology
-        if given is not None:
-            return CostItem("control", given * cores, "the description: area.control")
-        if technology is None:
-            return CostItem("control", None, UNKNOWN)
-        scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
-        return CostItem("control", round(cores * technology.control_um2 * scale), "the description: technology.control")
-
-    def _others(self) -> list[CostItem]:
-        """Additional areas given in the description."""
-        technology, found = self._config.technology, []
-        if technology is not None and technology.core_transistors:
-            count = self._config.cores * technology.core_transistors
-            um2 = round(count / nodes.transistors_per_um2(technology.node_nm)) if self._technology else None
-            found.append(CostItem("core_others", um2, nodes.KHAN if self._technology else UNKNOWN))
-        if technology is not None and technology.chip_um2:
-            found.append(CostItem("chip_others", technology.chip_um2, "the description: technology.chip"))
-        return found
-
-    def _phy(self) -> CostItem:
-        given, technology, dram = self._by_hand("phy"), self._config.technology, self._config.dram
-        if given is not None:
-            return CostItem("phy", given, "the description: area.phy")
-        assert technology is not None
-        # PHYs are analogue and do not scale like logic, so a figure is only valid for its node.
-        if technology.dram not in _PHY or technology.node_nm != _PHY_NODE:
-            return CostItem("phy", None, UNKNOWN)
-        um2, transistors, pins = _PHY[technology.dram]
-        rate = nodes.PIN_BITS[technology.dram]
-        each = um2 + round(transistors / nodes.transistors_per_um2(technology.node_nm))
-        return CostItem("phy", each * ceil_div(8 * dram.bandwidth, rate * pins), "LLMCompass, cost_model.py, at 7 nm")
+def chip_mm(config: Config) -> float:
+    """The edge of the chip in mm, its known components as a square: the length of a path from the DRAM to a core."""
+    return math.sqrt(sum(_area(config, each).value or 0 for each in structures(config)) / 1e6)
 
 
 def column_bytes(config: Config, matrix: MatrixConfig) -> int:
@@ -199,16 +229,3 @@ def computes_floats(config: Config) -> bool:
     """Whether lanes are assumed to compute floats."""
     matrix = config.matrix
     return matrix is None or any("float" in dtype for dtype, rate in matrix.throughput.items() if rate)
-
-
-def clocked_bits(config: Config) -> int:
-    """Clocked register bits of a core."""
-    pes = config.matrix.elements * pe_bits(config, config.matrix) if config.matrix is not None else 0
-    return pes + (config.vector.lanes * lane_bits(config.vector) if config.vector is not None else 0)
-
-
-def cells_um2(config: Config) -> float:
-    """Cells of arithmetic and registers of all cores at 40 nm, in um2."""
-    matrix, vector = config.matrix, config.vector
-    pes = matrix.elements * pe_um2(config, matrix) if matrix is not None else 0
-    return config.cores * (pes + (vector.lanes * lane_um2(config, vector) if vector is not None else 0))

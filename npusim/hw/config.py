@@ -16,7 +16,7 @@ from typing import Any
 from npusim import notebook
 from npusim.errors import ConfigError
 from npusim.hw.build import Reading, override, read_section, to_table, walk
-from npusim.hw.contradictions import bad_dma, bad_dram, bad_matrix, bad_sram
+from npusim.hw.contradictions import bad_dma, bad_dram, bad_matrix, bad_speed, bad_sram
 from npusim.hw.files import config_names, read_description, read_resolved
 from npusim.hw.hostside import FirmwareConfig, PciConfig
 from npusim.hw.keys import (
@@ -51,6 +51,10 @@ from npusim.units import Dimension, show
 _LATER_PARTS = ("pci", "firmware", "exchange", "l2")
 """Sections left out of the fingerprint if absent, so that fingerprints of older descriptions stay the same."""
 
+_LATER_KEYS = {"host": ("operation",), "technology": ("any_clock", "idle", "leakage", "dram_pins")}
+_LATER_DEFAULTS = {"host": to_table(HostConfig()), "technology": to_table(TechnologyConfig(node_nm=1))}
+"""Keys left out of the fingerprint at their default, for the same reason."""
+
 
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
@@ -62,8 +66,10 @@ def _fingerprint(config: Config) -> str:
     for part in _LATER_PARTS:
         if values[part] is False:
             del values[part]
-    if config.host.operation_ps == HostConfig().operation_ps:  # a later key, as above
-        del values["host"]["operation"]
+    for part, names in _LATER_KEYS.items():
+        for name in names:
+            if values[part] and values[part][name] == _LATER_DEFAULTS[part][name]:
+                del values[part][name]
     # Sorted and without blanks, so that one config has one digest in every version of Python.
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -171,6 +177,12 @@ class Config:
             yield from bad_matrix(self.matrix)
         yield from bad_dma(self.dma)
         yield from bad_dram(self.dram)
+        if self.technology is not None:
+            units = {"matrix.clock": self.matrix, "vector.clock": self.vector}
+            own = {
+                path: unit.clock_hz for path, unit in units.items() if unit is not None and unit.clock_hz is not None
+            }
+            yield from bad_speed(self.technology, {"clock": self.clock_hz, **own}, self.dram)
 
     def to_table(self) -> dict[str, Any]:
         """Every value as plain numbers and text in base units, defaults included, for JSON."""

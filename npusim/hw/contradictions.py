@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from npusim.hw import nodes
+from npusim.hw.dram_kinds import KINDS
 from npusim.hw.dram_parts import PARTS, bad_mapping
 from npusim.hw.sections import ACCUMULATOR_BYTES, DmaConfig, DramConfig, MatrixConfig, SramConfig
+from npusim.hw.technology import TechnologyConfig
 from npusim.units import Dimension, show
 
 _SEPARATE = 3
@@ -74,3 +77,27 @@ def bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
     if dram.bytes > most:
         wanted, given = show(most, Dimension.SIZE), show(dram.bytes, Dimension.SIZE)
         yield "dram.bytes", f"must be <= the capacity of the parts = {wanted}, got {given}"
+
+
+def bad_speed(technology: TechnologyConfig, clocks: Mapping[str, int], dram: DramConfig) -> Iterator[tuple[str, str]]:
+    """The same for clocks, by key, supply and data rate, which have limits by node and by kind of DRAM."""
+    node, supply = technology.node_nm, technology.voltage_mv
+    if nodes.known(node):
+        low, high = nodes.supply_range_mv(node)
+        if supply is not None and not low <= supply <= high:
+            limits = " to ".join(show(each, Dimension.VOLTAGE) for each in (low, high))
+            yield "technology.voltage", f"must be {limits} at {node} nm, got {show(supply, Dimension.VOLTAGE)}"
+        elif not technology.any_clock:
+            fastest = nodes.fastest_hz(node, supply)
+            at = f"{node} nm" if supply is None else f"{node} nm and {show(supply, Dimension.VOLTAGE)}"
+            for path, hz in clocks.items():
+                if hz > fastest:
+                    most = show(fastest // 10**6 * 10**6, Dimension.FREQUENCY)
+                    got = show(hz, Dimension.FREQUENCY)
+                    yield path, f"must be <= {most} at {at}, or technology.any_clock be true, got {got}"
+    if technology.dram_pins and technology.dram in KINDS:
+        limit = KINDS[technology.dram].fastest * 10**6 * technology.dram_pins // 8
+        if dram.bandwidth > limit:
+            pins = f"{technology.dram_pins} pins of {technology.dram}"
+            most, got = (show(each, Dimension.BANDWIDTH) for each in (limit, dram.bandwidth))
+            yield "dram.bandwidth", f"must be <= {most} with {pins}, got {got}"

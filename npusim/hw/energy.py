@@ -1,25 +1,30 @@
-"""The energy per action of a device: from its own table, or from its technology, otherwise unknown."""
+"""The energy per action of a device: from its own table, or from its technology, otherwise unknown.
+
+Each clock domain has its own supply: the lowest at which its clock runs, or that of ``technology.voltage``. Energies
+are published at the nominal supply and grow with the square of the supply, leakage in proportion.
+"""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 from npusim.hw import actions as act
 from npusim.hw import nodes
-from npusim.hw.area import cells_um2, clocked_bits, column_bytes, computes_floats
+from npusim.hw.area import CORE, LAYOUT, MATRIX, VECTOR, chip_mm, column_bytes, computes_floats, structures
 from npusim.hw.config import Config
 from npusim.hw.costs import ActionCost, ActionCosts
+from npusim.hw.dram_kinds import CACTI_IO, KINDS, interface
 from npusim.hw.sections import ACCUMULATOR_BYTES
-from npusim.hw.technology import PRICED, TechnologyConfig
+from npusim.hw.technology import POWER_GATED, PRICED, RUNNING, TechnologyConfig
+from npusim.units import Dimension, show
 
 TABLE = "the description: energy.{}"
 _CLOCK_PJ, _DATA_PJ = 0.00794, 0.00106
 """nodes.ALADDIN: energy of a register bit at 40 nm, per clock cycle and additionally per change of data."""
-_LEAKAGE_UW = 2.25 / 278
-"""nodes.ALADDIN: microwatts of 1 um2 of cells at 40 nm, an adder's."""
 
 
-@functools.lru_cache(64)
+@functools.lru_cache(256)
 def action_costs(config: Config) -> ActionCosts:
     """Femtojoules of each action of a device with their sources; actions without a number are unknown."""
     found = _derived(config)
@@ -38,11 +43,32 @@ def action_costs(config: Config) -> ActionCosts:
             act.L2: ("l2_byte", table.l2_byte_fj),
             act.CLOCK: ("clock_cycle", table.clock_cycle_fj),
             act.LEAKAGE: ("leakage", table.leakage_uw),
+            act.PHY: ("phy", table.phy_uw),
         }
         for name, (key, value) in given.items():
             if value is not None:
                 found[name] = ActionCost(value, TABLE.format(key))
     return ActionCosts(found)
+
+
+@functools.lru_cache(256)
+def idle_costs(config: Config) -> ActionCosts:
+    """The same for the actions that depend on time alone, between jobs: see ``technology.idle``."""
+    technology, costs = config.technology, action_costs(config)
+    state = RUNNING if technology is None else technology.idle
+    off = ActionCost(0, f"the description: technology.idle = {state}")
+    stopped = set() if state == RUNNING else {*act.CLOCKS} if state != POWER_GATED else {*act.OF_TIME}
+    return ActionCosts({name: off if name in stopped else costs[name] for name in act.OF_TIME})
+
+
+def supplies(config: Config) -> Mapping[str, int]:
+    """Millivolts of each clock domain; empty if the node is not known."""
+    technology = config.technology
+    if technology is None or not nodes.known(technology.node_nm):
+        return {}
+    clocks = {CORE: config.clock_hz, MATRIX: config.matrix_hz, VECTOR: config.vector_hz}
+    given = technology.voltage_mv
+    return {domain: given or nodes.supply_mv(technology.node_nm, hz) for domain, hz in clocks.items()}
 
 
 def _derived(config: Config) -> dict[str, ActionCost]:
@@ -51,58 +77,111 @@ def _derived(config: Config) -> dict[str, ActionCost]:
     if technology is None:
         return {}
     found = {}
-    if technology.dram in nodes.DRAMS:
-        found[act.DRAM] = ActionCost(*nodes.DRAMS[technology.dram])
+    if technology.dram in KINDS:
+        kind = KINDS[technology.dram]
+        found[act.DRAM] = ActionCost(kind.byte_fj, kind.source)
+        port = interface(technology.dram, config.dram.bandwidth, technology.dram_pins, technology.node_nm)
+        found[act.PHY] = ActionCost(port.idle_uw, f"{CACTI_IO}: {port.pins} pins at {port.rate:.0f} Mbit/s")
     if nodes.known(technology.node_nm):
-        found |= _arithmetic(config, technology) | _memories(config, technology) | _waiting(config, technology)
+        found |= _Prices(config, technology).all()
     return found
 
 
-def _arithmetic(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """Multiply-accumulates, lane operations and the registers of their operands."""
-    node, activity = technology.node_nm, float(technology.activity)
-    said = f"{nodes.TPU4I}; at {node} nm"
-    found = {f"{act.MACS}{dtype}": ActionCost(_fj(activity * mac_pj(dtype, node)), said) for dtype in PRICED}
-    lane, width = ("float32", 32) if computes_floats(config) else ("int16", 16)
-    found[act.VECTOR] = ActionCost(_fj(activity * mac_pj(lane, node)), f"a product of {width} bits and a sum: {said}")
-    found[act.SCALAR] = ActionCost(found[act.VECTOR].fj, f"as a vector lane operation: {said}")
-    register = _register(node)
-    found[act.OPERANDS] = ActionCost(_fj(activity * 8 * _DATA_PJ * register), _said(node, "data of a register"))
-    # An engine latches a byte in its buffer and passes it on.
-    found[act.DMA] = ActionCost(
-        _fj(activity * 2 * 8 * (_CLOCK_PJ + _DATA_PJ) * register), _said(node, "two registers, wires not counted")
-    )
+class _Prices:
+    """Prices of one device by the technology."""
+
+    def __init__(self, config: Config, technology: TechnologyConfig) -> None:
+        self._config, self._technology, self._node = config, technology, technology.node_nm
+        self._supplies = supplies(config)
+        nominal = nodes.nominal_mv(self._node)
+        self._relative = {domain: supply / nominal for domain, supply in self._supplies.items()}
+        self._register = nodes.logic_factor(self._node, 40)
+
+    def all(self) -> dict[str, ActionCost]:
+        return self._arithmetic() | self._memories() | self._waiting()
+
+    def _cost(self, picojoules: float, domain: str, said: str, active: bool = True) -> ActionCost:
+        """Of an action in a clock domain, from its energy at the nominal supply."""
+        activity = float(self._technology.activity) if active else 1.0
+        value = round(1000 * activity * picojoules * self._relative[domain] ** 2)
+        return ActionCost(value, f"{said}; at {self._at(domain)}")
+
+    def _at(self, domain: str) -> str:
+        return f"{self._node} nm and {show(self._supplies[domain], Dimension.VOLTAGE)}"
+
+    def _arithmetic(self) -> dict[str, ActionCost]:
+        """Multiply-accumulates, lane operations and the registers of their operands."""
+        node = self._node
+        found = {
+            f"{act.MACS}{dtype}": self._cost(mac_pj(dtype, node), MATRIX, nodes.TPU4I) for dtype in PRICED
+        }  # fmt: skip
+        lane, width = ("float32", 32) if computes_floats(self._config) else ("int16", 16)
+        said = f"a product of {width} bits and a sum: {nodes.TPU4I}"
+        found[act.VECTOR] = self._cost(mac_pj(lane, node), VECTOR, said)
+        found[act.SCALAR] = self._cost(mac_pj(lane, node), CORE, f"as a vector lane operation, {said}")
+        data = 8 * _DATA_PJ * self._register
+        found[act.OPERANDS] = self._cost(data, MATRIX, f"data of a register: {nodes.ALADDIN}, as an adder")
+        # An engine latches a byte in its buffer and passes it on, over a path as long as the edge of the chip.
+        wire = nodes.wire_fj(nodes.nominal_mv(node) / 1000) / 1000 * chip_mm(self._config)
+        latched = 2 * 8 * (_CLOCK_PJ + _DATA_PJ) * self._register
+        said = f"two registers: {nodes.ALADDIN}, as an adder; wires of {chip_mm(self._config):.1f} mm: {nodes.KECKLER}"
+        found[act.DMA] = self._cost(latched + wire, CORE, said)
+        return found
+
+    def _memories(self) -> dict[str, ActionCost]:
+        """Energy per byte of SRAM, L2 and accumulators."""
+        config = self._config
+        found = {act.SRAM: self._access(config.sram.bytes, config.sram.bytes_per_cycle, CORE)}
+        if config.l2 is not None:
+            found[act.L2] = self._access(config.l2.bytes, config.l2.line_bytes, CORE)
+        if config.matrix is not None and config.matrix.accumulator_bytes:
+            size = column_bytes(config, config.matrix)
+            found[act.ACCUMULATORS] = self._access(size, ACCUMULATOR_BYTES, MATRIX)
+        return found
+
+    def _access(self, size: int, port: int, domain: str) -> ActionCost:
+        per_byte = nodes.sram_pj(self._node, size, port) / port
+        return self._cost(per_byte, domain, f"{nodes.CACTI}, {size} bytes, {8 * port} bits wide")
+
+    def _waiting(self) -> dict[str, ActionCost]:
+        """Energy that depends on time: clock and leakage."""
+        config, technology = self._config, self._technology
+        bits = dict.fromkeys((CORE, MATRIX, VECTOR), 0)
+        for each in structures(config):
+            bits[each.domain] += each.bits
+        bit = _CLOCK_PJ * self._register * float(technology.clocked) / config.cores
+        said = f"clock of {{}} bits a core: {nodes.ALADDIN}, as an adder"
+        found = {}
+        own = dict(act.own_clocks(config))
+        for domain, action in ((MATRIX, act.CLOCK_MATRIX), (VECTOR, act.CLOCK_VECTOR)):
+            if action in own:
+                found[action] = self._cost(bit * bits[domain], domain, said.format(bits[domain] // config.cores), False)
+            else:
+                bits[CORE] += bits[domain]
+        found[act.CLOCK] = self._cost(bit * bits[CORE], CORE, said.format(bits[CORE] // config.cores), False)
+        leaks = leakage_uw(config)
+        if leaks is not None:
+            sources = f"{nodes.ALADDIN}; {nodes.ASAP7}; {nodes.CACTI}"
+            supply = self._at(CORE)
+            found[act.LEAKAGE] = ActionCost(round(sum(leaks.values())), f"{sources}; at {supply}")
+        return found
+
+
+def leakage_uw(config: Config) -> dict[str, float] | None:
+    """Microwatts that each structure of a device leaks; None if the node is not known."""
+    technology = config.technology
+    if technology is None or not nodes.known(technology.node_nm):
+        return None
+    node, nominal = technology.node_nm, nodes.nominal_mv(technology.node_nm)
+    here = nodes.area_factor(node) / nodes.area_factor(40)
+    cell = nodes.cell_leakage_uw(node)
+    found = {}
+    at = supplies(config)
+    for each in structures(config):
+        cells = each.cells + (each.laid + (each.here or 0) / here) / LAYOUT
+        leaks = cells * cell + sum(count * nodes.sram_leakage_uw(node, size) for size, count in each.memories)
+        found[each.name] = leaks * float(technology.leakage) * at[each.domain] / nominal
     return found
-
-
-def _memories(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """Energy per byte of SRAM, L2 and accumulators."""
-    found = {act.SRAM: _access(technology, config.sram.bytes, config.sram.bytes_per_cycle)}
-    if config.l2 is not None:
-        found[act.L2] = _access(technology, config.l2.bytes, config.l2.line_bytes)
-    if config.matrix is not None and config.matrix.accumulator_bytes:
-        found[act.ACCUMULATORS] = _access(technology, column_bytes(config, config.matrix), ACCUMULATOR_BYTES)
-    return found
-
-
-def _access(technology: TechnologyConfig, size: int, port: int) -> ActionCost:
-    node = technology.node_nm
-    per_byte = float(technology.activity) * nodes.sram_pj(node, size, port) / port
-    return ActionCost(_fj(per_byte), f"{nodes.CACTI}; at {node} nm, {size} bytes, {8 * port} bits wide")
-
-
-def _waiting(config: Config, technology: TechnologyConfig) -> dict[str, ActionCost]:
-    """Energy that depends on time: clock and leakage."""
-    node = technology.node_nm
-    clock = clocked_bits(config) * float(technology.clocked) * _CLOCK_PJ * _register(node)
-    leaks = cells_um2(config) * _LEAKAGE_UW + config.cores * nodes.sram_leakage_uw(node, config.sram.bytes)
-    if config.l2 is not None:
-        leaks += nodes.sram_leakage_uw(node, config.l2.bytes)
-    return {
-        act.CLOCK: ActionCost(_fj(clock), _said(node, "clock of registers")),
-        # Per cell area, because no source gives the leakage of logic by node.
-        act.LEAKAGE: ActionCost(round(leaks), f"cells as at 40 nm: {nodes.ALADDIN}; SRAM: {nodes.CACTI}"),
-    }
 
 
 def mac_pj(dtype: str, node: int) -> float:
@@ -114,15 +193,3 @@ def mac_pj(dtype: str, node: int) -> float:
     if dtype == "bfloat16":
         return sums + nodes.operation_pj("mul_float16", node) * nodes.BFLOAT16_PRODUCT
     return sums + nodes.operation_pj(f"mul_{dtype}", node)
-
-
-def _register(node: int) -> float:
-    return nodes.logic_factor(node, 40)
-
-
-def _said(node: int, what: str) -> str:
-    return f"{what}: {nodes.ALADDIN}; at {node} nm as an adder"
-
-
-def _fj(picojoules: float) -> int:
-    return round(1000 * picojoules)

@@ -322,7 +322,7 @@ class Section:
     optional: bool
 
 
-_UNIT_SUFFIXES = ("_hz", "_ps", "_fj", "_uw", "_um2", "_nm")
+_UNIT_SUFFIXES = ("_hz", "_ps", "_fj", "_uw", "_um2", "_nm", "_mv")
 
 
 def key(kind: ValueType, doc: str, default: Any = dataclasses.MISSING) -> Any:

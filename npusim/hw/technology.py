@@ -6,12 +6,13 @@ from __future__ import annotations
 import dataclasses
 from fractions import Fraction
 
+from npusim.hw.dram_kinds import DRAMS
 from npusim.hw.keys import Choice, Count, Flag, FrozenTable, MapOf, Quantity, Ratio, key, table
-from npusim.hw.nodes import DRAMS
 from npusim.units import Dimension
 
 ENERGY = Quantity(Dimension.ENERGY, 0, 10**9)
 AREA = Quantity(Dimension.AREA, 0, 10**12)
+RUNNING, CLOCK_GATED, POWER_GATED = "running", "clock_gated", "power_gated"
 PRICED = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 
 
@@ -22,8 +23,27 @@ class TechnologyConfig:
     node_nm: int = key(
         Quantity(Dimension.LENGTH, 1, 1000), "process node; energy and area are scaled to it from published figures"
     )
+    voltage_mv: int | None = key(
+        Quantity(Dimension.VOLTAGE, 100, 5000),
+        "supply of the chip; left out = for each clock domain the lowest at which its clock runs",
+        None,
+    )
+    any_clock: bool = key(
+        Flag(), "clocks above the limit of synthesised logic of this node are accepted, at its highest supply", False
+    )
+    idle: str = key(
+        Choice((RUNNING, CLOCK_GATED, POWER_GATED)),
+        "state of the chip between jobs: clocks run, clocks stop, or supply and DRAM interface are off",
+        RUNNING,
+    )
+    leakage: Fraction = key(
+        Ratio(1024), "leakage relative to that of transistors with regular threshold at 25 degrees", Fraction(1)
+    )
     dram: str = key(
-        Choice(("unknown", *DRAMS)), "type of DRAM, for the energy per byte and the area of its PHY", "unknown"
+        Choice(("unknown", *DRAMS)), "type of DRAM, for the energy per byte and area and power of its PHY", "unknown"
+    )
+    dram_pins: int = key(
+        Count(0, 1 << 16), "data pins of the DRAM; 0 = as many as the bandwidth needs at the usual data rate", 0
     )
     phy: bool = key(
         Flag(), "controllers and PHYs of the DRAM are part of the device; false: part of the surrounding chip", False
@@ -54,8 +74,9 @@ class TechnologyConfig:
     sram_layout: Fraction = key(
         Ratio(64, positive=True), "area of a memory divided by the area from CACTI", Fraction("2.1")
     )
-    # Gemmini, DAC 2021 figure 6a: 52 000 um2 at 22 nm are neither array nor memory nor processor.
-    control_um2: int = key(AREA, "sequencer, registers and buses of a core at 40 nm", 168_000)
+    # Gemmini, DAC 2021 figure 6a: 52 000 um2 at 22 nm are neither array nor memory nor processor; of them 5 800 are
+    # the channels, crossbars and interconnects of its description.
+    control_um2: int = key(AREA, "sequencer and registers of a core at 40 nm", 149_000)
     core_transistors: int = key(
         Count(0, 10**12), "transistors of a core that are not in the units of this description", 0
     )
@@ -78,8 +99,11 @@ class EnergyConfig:
     dram_byte_fj: int | None = key(ENERGY, "one byte over the DRAM pins", None)
     constants_byte_fj: int | None = key(ENERGY, "one byte from the memory for constants", None)
     l2_byte_fj: int | None = key(ENERGY, "one byte read from or written to the L2", None)
-    clock_cycle_fj: int | None = key(ENERGY, "one clock cycle of one core, busy or idle", None)
+    clock_cycle_fj: int | None = key(ENERGY, "one clock cycle of one core with all its units, busy or idle", None)
     leakage_uw: int | None = key(Quantity(Dimension.POWER, 0, 10**9), "leakage power of the chip", None)
+    phy_uw: int | None = key(
+        Quantity(Dimension.POWER, 0, 10**9), "power of the DRAM interface while no data pass", None
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,5 +117,6 @@ class AreaConfig:
     lane_um2: int | None = key(AREA, "one vector lane", None)
     scalar_um2: int | None = key(AREA, "the scalar unit of a core", None)
     dma_um2: int | None = key(AREA, "one DMA channel", None)
+    wires_um2: int | None = key(AREA, "crossbars between memories and units, and the interconnects of the chip", None)
     control_um2: int | None = key(AREA, "sequencer, registers and ports of a core", None)
     phy_um2: int | None = key(AREA, "controllers and PHYs of the DRAM", None)

@@ -110,6 +110,7 @@ EYERISS: Mapping[str, Any] = {
     "sram.banks": 27,
     "sram.bytes_per_cycle": 8,
     "technology.node": "65 nm",
+    "technology.voltage": "1 V",
     "technology.pe_register_bytes": 72,
 }
 _FILTERS = 448

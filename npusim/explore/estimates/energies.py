@@ -24,9 +24,8 @@ def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: 
     done = _actions(layers, plan, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
     if designs.config.constants is not None and np.any(done[act.DRAM]):
         return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
-    # Where they come from a technology, prices may follow from all keys but those of what is off the chip.
-    keys = tuple(key for key in designs.columns if not key.startswith(("dma.", "dram.", "interconnect.")))
-    some, mine = designs.alike(keys if designs.config.technology is not None else ())
+    # Where they come from a technology, prices may follow from all keys.
+    some, mine = designs.alike(tuple(designs.columns) if designs.config.technology is not None else ())
     found = np.zeros(designs.count)
     tables = [action_costs(config_at(some, number)) for number in range(some.count)]
     for action, count in done.items():
@@ -44,14 +43,27 @@ def _actions(
         act.DRAM: counts["dram"] + counts["code"], act.DMA: counts["moved"],
         act.ACCUMULATORS: np.where(has_sums, counts["accumulators"], 0.0),
         act.SRAM: counts["sram"] + counts["moved"] + np.where(has_sums, 0.0, counts["accumulators"]),
-        act.CLOCK: config.cores * np.floor(time_ps / 1e12 * designs["clock"]), act.LEAKAGE: np.floor(time_ps / 1000),
     }  # fmt: skip
+    done |= _of_time(designs, time_ps)
     for layer, near in zip(layers, plan.near, strict=True):
         forms = near >> len(layer.buffers)
         for form in np.unique(forms):
             for action, count in _fixed(layer.case(int(form) << len(layer.buffers)), config).items():
                 done[action] = done.get(action, np.zeros(1)) + count * (forms == form)
     return done
+
+
+def _of_time(designs: Designs, time_ps: Array) -> dict[str, Array]:
+    """See :func:`npusim.hw.actions.time_actions`."""
+    by_time = act.time_actions(designs.config, 0, 1000)
+    found = {name: np.floor(time_ps / 1000) for name in (act.LEAKAGE, act.PHY) if name in by_time}
+    clocks = ((act.CLOCK, "clock"), (act.CLOCK_MATRIX, "matrix.clock"), (act.CLOCK_VECTOR, "vector.clock"))
+    for name, key in clocks[:1] if act.has_clock_by_hand(designs.config) else clocks:
+        # A column of an optional clock is nan where the clock is left out.
+        own = ~np.isnan(designs.columns[key]) if key in designs.columns else np.array([name in by_time])
+        if own.any():
+            found[name] = np.where(own, designs.config.cores * np.floor(time_ps / 1e12 * designs[key]), 0.0)
+    return found
 
 
 def _fixed(case: Demand | None, config: Config) -> dict[str, float]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from npusim.driver import Priority
+from npusim.energy import idle_energy
 from npusim.errors import UsageError
 from npusim.explore.serving import arrivals
 from npusim.explore.serving.decoder import Limits, decode
@@ -32,8 +33,8 @@ class Serving:
     """The result of a scenario.
 
     ``elapsed_ps``: from 0 to the end of the last request, of which the device is busy for ``busy_ps``. ``energy_fj``:
-    of all jobs, without idle time; None if a price is unknown. ``cache_tokens``: maximum use and capacity of the KV
-    cache. ``timed``: the programs. ``steps``: number of runs by phase.
+    of all jobs and of ``idle_fj``, the idle time; None if a price is unknown. ``cache_tokens``: maximum use and
+    capacity of the KV cache. ``timed``: the programs. ``steps``: number of runs by phase.
     """
 
     device: Config
@@ -42,6 +43,7 @@ class Serving:
     elapsed_ps: int
     busy_ps: int
     energy_fj: int | None
+    idle_fj: int | None
     classes: tuple[Class, ...]
     served: tuple[Served, ...]
     timed: tuple[Timed, ...]
@@ -67,6 +69,7 @@ class Serving:
             "busy_ps": self.busy_ps,
             "utilisation": self.utilisation,
             "energy_fj": self.energy_fj,
+            "idle_energy_fj": self.idle_fj,
             "tokens": self.tokens,
             "tokens_per_second": self.tokens * 10**12 / self.elapsed_ps if self.elapsed_ps else 0.0,
             "energy_per_token_fj": None if self.energy_fj is None or not self.tokens else self.energy_fj // self.tokens,
@@ -177,8 +180,9 @@ def _figures(
     timer: Timer,
 ) -> Serving:
     elapsed = max(each.ended_ps for each in served)
-    known = [energy for energy in energies if energy is not None]
+    idle = idle_energy(config, max(0, elapsed - busy)).total
+    known = [energy for energy in (*energies, idle) if energy is not None]
     of = partial(classed, elapsed_ps=elapsed)
     classes = tuple([of(name, [each for each in served if each.name == name]) for name in names])
-    total = sum(known) if len(known) == len(energies) else None
-    return Serving(config, method, seed, elapsed, busy, total, classes, tuple(served), tuple(timer.timed))
+    total = sum(known) if len(known) == len(energies) + 1 else None
+    return Serving(config, method, seed, elapsed, busy, total, idle, classes, tuple(served), tuple(timer.timed))

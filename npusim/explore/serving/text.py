@@ -27,9 +27,9 @@ def _facts(found: Serving) -> list[tuple[str, str]]:
         rows.append(("energy", "not known: not everything has a price"))
     else:
         each = [f"{joules(found.energy_fj // found.tokens)} a token"] if found.tokens else []
-        rows.append(
-            ("energy", ", ".join([f"{joules(found.energy_fj)} for what ran, none for the time between", *each]))
-        )
+        idle = found.idle_fj or 0
+        parts = f"{joules(found.energy_fj - idle)} for jobs and {joules(idle)} for the time between"
+        rows.append(("energy", ", ".join([f"{joules(found.energy_fj)}: {parts}", *each])))
     if found.tokens:
         rate = found.tokens * PS_PER_S / found.elapsed_ps
         rows.append(("tokens", f"{grouped(found.tokens)}, {grouped(round(rate))} a second"))

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npusim.demo import as_onnx
+from npusim.energy import idle_energy
 from npusim.errors import UsageError
 from npusim.explore.serving.scenario import read_scenario
 from npusim.explore.serving.serve import Serving, serve
@@ -165,7 +166,9 @@ def test_energy_is_that_of_all_jobs(folder: Path) -> None:
     if None in known.values():
         assert found.energy_fj is None
     else:
-        assert found.energy_fj == sum(each.energy_fj or 0 for each in found.served)
+        idle = idle_energy(found.device, found.elapsed_ps - found.busy_ps).total
+        assert found.idle_fj == idle > 0
+        assert found.energy_fj == idle + sum(each.energy_fj or 0 for each in found.served)
         assert all(each.preemptions or each.energy_fj == known[each.name] for each in found.served)
 
 

@@ -30,7 +30,7 @@ def test_what_nobody_says_is_not_known() -> None:
     found = area(EDGE.with_(technology=None))
     assert (found.total, found.known) == (None, 0)
     assert set(found.unknown) == {part.name for part in found.parts}
-    assert area(load_config("intel_npu40")).total is None
+    assert area(EDGE.with_(**{"technology.node": "1 nm"})).total is None
 
 
 def test_a_pe_by_hand() -> None:
@@ -43,8 +43,12 @@ def test_a_pe_by_hand() -> None:
 def test_phys_are_on_the_chip_where_the_description_says_so() -> None:
     assert "phy" not in {part.name for part in area(EDGE).parts}
     known = EDGE.with_(**{"technology.phy": True, "technology.dram": "hbm2", "technology.node": "7 nm"})
-    assert area(known)["phy"] == 10_450_000 + round(552_743_000 / 96.3)  # with its controller
-    assert area(known.with_(**{"technology.node": "16 nm"}))["phy"] is None
+    one = known.with_(**{"dram.bandwidth": "311.04 GB/s"})
+    assert area(one)["phy"] == 10_450_000 + round(552_743_000 / 96.3)  # with its controller
+    assert area(one.with_(**{"technology.node": "16 nm"}))["phy"] > area(one)["phy"]
+    assert area(one.with_(**{"dram.bandwidth": "622 GB/s"}))["phy"] > 1.9 * area(one)["phy"]
+    assert area(one.with_(**{"technology.node": "1 nm"}))["phy"] is None
+    assert area(one.with_(**{"technology.dram": "unknown"}))["phy"] is None
     assert area(known.with_(**{"area.phy": "2 mm2"}))["phy"] == 2_000_000
 
 
@@ -72,4 +76,4 @@ def test_what_no_unit_is_has_the_area_of_its_transistors() -> None:
     older = area(more.with_(**{"technology.node": "28 nm"}))
     assert (older["core_others"], older["chip_others"]) == (round(3 * 963_000 / 15.3), 2_000_000)
     assert not {"core_others", "chip_others"} & {part.name for part in area(plain).parts}
-    assert area(more.with_(**{"technology.node": "5 nm"}))["core_others"] is None
+    assert area(more.with_(**{"technology.node": "1 nm"}))["core_others"] is None

@@ -5,19 +5,26 @@ from __future__ import annotations
 import pytest
 
 from npusim.hw.config import load_config
+from npusim.hw.dram_kinds import KINDS
 from npusim.hw.energy import action_costs, mac_pj
-from npusim.hw.nodes import DRAMS
 
 TINY = load_config("tiny")
 
 
 def test_who_says_nothing_has_no_prices() -> None:
     assert len(action_costs(TINY)) == 0
-    assert len(action_costs(load_config("intel_npu40"))) == 0  # of 3 nm no figure is known
+    assert len(action_costs(TINY.with_(**{"technology.node": "1 nm"}))) == 0
 
 
 def test_the_table_goes_before_the_technology() -> None:
-    config = TINY.with_(**{"technology.node": "45 nm", "energy.mac": {"int8": "1 pJ"}, "energy.leakage": "2 mW"})
+    config = TINY.with_(
+        **{
+            "technology.node": "45 nm",
+            "technology.voltage": "1 V",
+            "energy.mac": {"int8": "1 pJ"},
+            "energy.leakage": "2 mW",
+        }
+    )
     found = action_costs(config)
     assert (found.fj("mac.int8"), found.fj("leakage")) == (1000, 2000)
     assert found["mac.int8"].source == "the description: energy.mac.int8"
@@ -37,11 +44,11 @@ def test_a_scalar_element_is_priced_as_a_lane_operation_unless_it_is_given() -> 
     assert action_costs(TINY.with_(**{"energy.vector": "5 pJ", "energy.scalar": "2 pJ"})).fj("scalar") == 2000
 
 
-@pytest.mark.parametrize("dram", DRAMS)
+@pytest.mark.parametrize("dram", KINDS)
 def test_dram_by_its_sort_whatever_the_node(dram: str) -> None:
     for node in ("16 nm", "3 nm"):
         config = TINY.with_(**{"technology.node": node, "technology.dram": dram})
-        assert action_costs(config).fj("dram") == DRAMS[dram][0]
+        assert action_costs(config).fj("dram") == KINDS[dram].byte_fj
 
 
 def test_accumulators_are_cheaper_than_the_memory() -> None:

@@ -66,10 +66,11 @@ def limits(config: Config) -> tuple[object, ...]:
 
 
 def test_every_key_is_looked_at() -> None:
-    """Except texts, values that only a DRAM part sets for several keys, and missing sections."""
+    """Except text, and values that are only valid with those of other keys."""
     tried = {path for path, _, _ in VARIANTS}
     left = {path for path, _, _ in walk(EDGE)} - tried
-    assert left <= {"name", "description", "dram.kind", "dram.part", "dram.mapping", "dma.separate_weight_port"}
+    assert left <= {"name", "description", "dram.kind", "dram.part", "dram.mapping", "dma.separate_weight_port",
+                    "technology.voltage", "technology.dram_pins"}  # fmt: skip
     assert {may_differ(path, entry) for path, entry, _ in VARIANTS} == {True, False}
 
 

@@ -38,16 +38,16 @@ def test_a_wider_port_takes_more_an_access_and_less_a_byte() -> None:
     assert narrow < wide < 16 * narrow
 
 
-@pytest.mark.parametrize("node", [7, 8, 16, 22, 28, 40, 45, 65, 90])
+@pytest.mark.parametrize("node", [2, 3, 4, 5, 6, 7, 8, 16, 22, 28, 40, 45, 65, 90])
 def test_an_older_node_takes_more_of_everything(node: int) -> None:
     older = node + 1
-    assert nodes.operation_pj("add_int32", older) > nodes.operation_pj("add_int32", node)
+    assert nodes.operation_pj("add_int32", older) >= nodes.operation_pj("add_int32", node)
     assert nodes.area_factor(older) > nodes.area_factor(node)
     for size in (1 << 10, 100_000, 1 << 24):
-        assert nodes.sram_pj(older, size, 16) > nodes.sram_pj(node, size, 16)
-        assert nodes.sram_um2(older, size) > nodes.sram_um2(node, size)
+        assert nodes.sram_pj(older, size, 16) >= nodes.sram_pj(node, size, 16)
+        assert nodes.sram_um2(older, size) >= nodes.sram_um2(node, size)
         assert nodes.sram_leakage_uw(older, size) >= nodes.sram_leakage_uw(node, size) > 0
 
 
 def test_there_is_nothing_for_other_nodes() -> None:
-    assert [nodes.known(node) for node in (6, 7, 130, 131)] == [False, True, True, False]
+    assert [nodes.known(node) for node in (1, 2, 130, 131)] == [False, True, True, False]
