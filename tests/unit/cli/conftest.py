@@ -1,4 +1,4 @@
-"""Call the command line in this process, with the real or with the stand-in runtime."""
+"""Run the command line in this process, with the real or the stand-in runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The error's text; fails unless standard error is exactly one message of one paragraph."""
+        """Return the error text. Fails unless standard error is exactly one message of one paragraph."""
         assert self.err.startswith("npusim: error: "), self.err
         assert "Traceback" not in self.err
         assert "\n\n" not in self.err

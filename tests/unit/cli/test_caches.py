@@ -1,4 +1,4 @@
-"""Whatever lies in the cache of programs: used if this user's npusim wrote it, never waited for, said once."""
+"""Files in the program cache: used if written by this user's npusim, never waited for, reported once."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.unit.cli.conftest import Cli
 
 KINDS = (*DAMAGED, *STRANGE)
 STAYS = dict.fromkeys(STRANGE, True) | dict.fromkeys(DAMAGED, False) | {"empty": True}
-"""Whether ``clear`` leaves it alone: what is not the user's own program file, damaged or not."""
+"""Whether ``clear`` keeps it: anything that is not the user's own program file, damaged or not."""
 
 
 @pytest.fixture
 def kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The one file of a cache, which holds the program of m.onnx."""
+    """Return the only file of a cache, with the program of m.onnx."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "cache"))
     models.save(models.small(), tmp_path / "m.onnx")
@@ -29,7 +29,7 @@ def kept(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(err: str, path: Path, kind: str) -> None:
-    """One line, which names the file and what is wrong with it."""
+    """Check for one line that names the file and what is wrong with it."""
     lines = [line for line in err.splitlines() if path.name in line]
     assert len(lines) == 1, err
     assert lines[0].startswith(f"npusim: warning: {path}: ")

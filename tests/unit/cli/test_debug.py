@@ -1,4 +1,4 @@
-"""``npusim debug``: every command from a script, and what a person gets who is wrong."""
+"""``npusim debug``: every command from a script, and the errors of an interactive session."""
 
 from __future__ import annotations
 

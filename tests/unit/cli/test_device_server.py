@@ -1,4 +1,4 @@
-"""npusim device-server: a device for one client, and what it says to who asks for what cannot be."""
+"""npusim device-server: a device for one client, and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = ("tiny", "--set", "dram.bytes='64 MiB'")
 
 
 def connected(path: Path) -> Client:
-    """A client, once a server listens: its socket is in the file system a moment before."""
+    """Return a client once a server listens; the socket file exists slightly earlier."""
     sock = socket.socket(socket.AF_UNIX)
 
     def listens() -> bool:
@@ -130,7 +130,7 @@ def _full() -> int:
 
 
 def _blocked() -> int:
-    """A pipe that is full and stays so: the reader's end is open in this process."""
+    """Return a pipe that is full and stays so because this process keeps the read end open."""
     _, end = os.pipe()
     os.set_blocking(end, False)
     with contextlib.suppress(BlockingIOError):
@@ -196,7 +196,7 @@ def test_a_qemu_that_ends_at_once(cli: Cli) -> None:
 @qemu.needs("x-pci-proxy-dev")
 @pytest.mark.skipif(qemu.has_device("vfio-user-pci"), reason="that of QEMU 11.1 ends by a signal where there is no KVM")
 def test_a_qemu_with_both_channels() -> None:
-    """It starts, sees the device, and ends when its monitor is told to."""
+    """It starts, sees the device, and ends when told by its monitor."""
     options = [*qemu.COMMAND, *qemu.arguments(), "-monitor", "stdio"]
     command = [sys.executable, "-m", "npusim", "device-server", *SMALL, "--pci-proxy", "--", *options]
     done = subprocess.run(command, input="info pci\nquit\n", capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""The command line on real models and the real runtime: good input and bad."""
+"""The command line on real models with the real runtime: valid and invalid input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = json.loads((Path(report.__file__).parent / "run.schema.json").read_text
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test works in an empty directory with a cache of its own and the model m.onnx."""
+    """Every test works in an empty directory with its own cache and the model m.onnx."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path / "cache"))
     models.save(models.small(), tmp_path / "m.onnx")
@@ -137,7 +137,7 @@ def test_an_explanation_of_several_operators(cli: Cli) -> None:
 
 
 def test_an_explanation_of_the_memory(cli: Cli) -> None:
-    """It is compiled as `run` compiles it, so places and times are the same."""
+    """It is compiled as by `run`, so places and times are the same."""
     outcome = cli("explain", "m.onnx", "--config", "tiny", "--memory", "--json", "memory.json")
     assert outcome.code == 0, outcome.err
     assert outcome.out.startswith("memory areas of the values of m on tiny\n")
@@ -192,7 +192,7 @@ def test_a_declaration_that_is_not_so_is_a_warning(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["run", "compile", "explain"])
 def test_the_command_that_is_proposed_works(cli: Cli, command: str) -> None:
-    """As it stands in the message, options that were given included."""
+    """Exactly as in the message, including the options that were given."""
     models.save(models.branching(), Path("my model.onnx"))
     options = [*["--op", "Neg"][: 2 * (command == "explain")], "--config", "tiny", "--no-cache"]
     outcome = cli(command, "my model.onnx", *options)
@@ -303,7 +303,7 @@ def test_wrong_inputs(cli: Cli, here: Path, array: np.ndarray, name: str, messag
 
 
 def damage(data: bytes) -> list[bytes]:
-    """Truncated, with one bit changed at several places, foreign, and longer than it says."""
+    """Return the data truncated, with one bit changed at several places, replaced, and extended."""
     flipped = [data[:i] + bytes([data[i] ^ 0x10]) + data[i + 1 :] for i in range(0, len(data), len(data) // 7)]
     return [b"", data[:20], data[: len(data) // 2], data[:-1], *flipped, b"PK\x03\x04" + data, data + b"\0"]
 

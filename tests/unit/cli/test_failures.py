@@ -1,4 +1,4 @@
-"""Errors, interruptions and full disks: one paragraph, the right code, nothing half-written."""
+"""Errors, interruptions and full disks: one paragraph, the right exit code, no partial files."""
 
 from __future__ import annotations
 

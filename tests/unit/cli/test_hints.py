@@ -1,4 +1,4 @@
-"""Commands that a message proposes: they parse to what was meant, and they run, as a shell reads them."""
+"""Commands proposed by messages: they parse to what was meant, and they run as read by a shell."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMANDS = (["run"], ["compile"], ["explain", "--op", "y"])
 
 
 def read_by_bash(line: str) -> list[str]:
-    """The words that bash makes of a line."""
+    """Return the words that bash makes of a line."""
     script = f"printf '%s\\0' {line}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
     return done.stdout.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -80,7 +80,7 @@ def test_words_survive_the_shell(words: list[str]) -> None:
 
 
 def deciding_model(name: str, array: np.ndarray, opened: bool) -> onnx.ModelProto:
-    """An If on whether the elements of an input, all together, are those of an array."""
+    """Build an If on whether all elements of an input equal those of an array."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     shape = [f"d{axis}" if opened else dim for axis, dim in enumerate(array.shape)]
     branches = [
@@ -133,7 +133,7 @@ SHAPED = {
 def test_what_is_proposed_for_a_shape_runs(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, command: str
 ) -> None:
-    """Not only what parses: a value that the operator takes."""
+    """It must not only parse, but give a value that the operator accepts."""
     monkeypatch.chdir(tmp_path)
     op, kind, count, attributes = SHAPED[what]
     shape = [count] if count else [1] if op == "Squeeze" else []
@@ -153,7 +153,7 @@ def test_what_is_proposed_for_a_shape_runs(
 def test_where_no_value_is_known_no_command_is_proposed(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A product that fits one number of columns, which is not among those that are tried."""
+    """A product that fits one number of columns, which is not among those tried."""
     monkeypatch.chdir(tmp_path)
     nodes = [helper.make_node("Slice", ["x", "zero", "n"], ["s"]), helper.make_node("MatMul", ["s", "w"], ["y"])]
     weights = [

@@ -1,4 +1,4 @@
-"""Wrong input files: what is wrong, in which file, and what was needed."""
+"""Invalid input files: the message says what is wrong, in which file, and what is required."""
 
 from __future__ import annotations
 

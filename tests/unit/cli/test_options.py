@@ -1,4 +1,4 @@
-"""What options mean, and what is said about wrong ones. Nothing is computed: the runtime is a stand-in."""
+"""The meaning of options, and messages about invalid ones. Nothing is computed; the runtime is a stand-in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("fake")
 
 
 def asked(what: str) -> list[Any]:
-    """The arguments of every call of one method of the session."""
+    """Return the arguments of every call of one session method."""
     return [argument for name, argument in fake_runtime.CALLS if name == what]
 
 

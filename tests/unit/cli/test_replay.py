@@ -59,7 +59,7 @@ def test_a_file_that_was_cut_off_says_so(cli: Cli, here: Path) -> None:
 
 
 def test_no_cut_of_a_trace_is_the_same(cli: Cli, here: Path) -> None:
-    """However much of a trace is missing, its replay passes only if somebody allows it and something was compared."""
+    """The replay of a truncated trace passes only if that is allowed and something was compared."""
     record(cli)
     whole = (here / "run.npt").read_bytes()
     for length in range(0, len(whole), max(1, len(whole) // 23)):

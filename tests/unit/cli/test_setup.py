@@ -22,7 +22,7 @@ from tests.unit.cli.conftest import Cli
 
 
 def finding(subject: str, cache: Path) -> Diagnosis:
-    """The one finding about a subject."""
+    """Return the only finding about a subject."""
     return next(found for found in doctor.examine(cache) if found.subject == subject)
 
 

@@ -1,4 +1,4 @@
-"""Pipes, devices, directories and endless files in the place of any file that a command reads: refused at once."""
+"""Pipes, devices, directories and endless files in place of any file that a command reads are refused at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""npusim uml with kernels that end at once: what of their logs is a failure."""
+"""npusim uml with kernels that end at once: which log lines count as failures."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class OneAtATime(Good):
 
 
 class InOrder(Good):
-    """Returns the job that ended first, whichever is waited for."""
+    """Waits for the job submitted first, whichever is requested."""
 
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         self.order = getattr(self, "order", [])
@@ -440,7 +440,7 @@ class CallsItMissing(Good):
 
 
 class Sleeps(Good):
-    """Sleeps for as long as a job usually takes."""
+    """Sleeps for the usual time of a job instead of checking for its end."""
 
     def wait(self, job: Job, timeout_ps: int = document.TIMEOUT_PS) -> Job:
         self.bus.wait_irq(60 * 10**6)

@@ -1,4 +1,4 @@
-"""The adversary: it finds races that one run does not show, and none in drivers that keep to the contract."""
+"""The adversary finds races that one run does not show, and none in correct drivers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = np.arange(64, dtype=np.uint8)
 
 
 class WritesTheNextInputTooSoon(DocumentDriver):
-    """All jobs share one input: the next one is written as soon as the device must have taken the last one."""
+    """All jobs share one input: the next one is written as soon as the device should have taken the previous job."""
 
     shared = 0
 
@@ -31,7 +31,7 @@ class WritesTheNextInputTooSoon(DocumentDriver):
 
 
 class OneByOne(DocumentDriver):
-    """As it should be done with one input for all: a job is waited for before the next one's input is written."""
+    """The correct way with one shared input: the job is waited for before the next input is written."""
 
     last: Job | None = None
 
@@ -46,7 +46,7 @@ class OneByOne(DocumentDriver):
 
 
 def rounds(driver: Any, priorities: tuple[int, ...] = (1, 1, 1, 1)) -> bool:
-    """Several jobs on the way at once; whether each computed what it was asked for."""
+    """Run several concurrent jobs; return whether each computed the right result."""
     loaded = driver.load(round_trip(64))
     jobs = [driver.submit(loaded, {"x0": VALUES + number}, priority=ring) for number, ring in enumerate(priorities)]
     return all(np.array_equal(driver.wait(job).outputs["y0"], VALUES + number) for number, job in enumerate(jobs))

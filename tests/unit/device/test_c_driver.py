@@ -1,4 +1,4 @@
-"""The driver in C: with all warnings, under sanitizers, through the promises suite, with planted bugs, killed."""
+"""The C driver: with all warnings, under sanitizers, in the conformance suite, with planted bugs, and killed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[Program, Path]:
 
 @contextlib.contextmanager
 def listening(served: Served, path: Path) -> Iterator[None]:
-    """Serves clients at a path, one after the other."""
+    """Serve clients at a path, one after the other."""
     over = threading.Event()
     with door(path) as listener:
 
@@ -85,7 +85,7 @@ def listening(served: Served, path: Path) -> Iterator[None]:
 
 
 def obey(driver: Path, *lines: str) -> list[str]:
-    """What the program answers; it must end well, and its sanitizers find nothing."""
+    """Return the program's answers. It must exit with success, and without sanitizer findings."""
     text = "".join(f"{line}\n" for line in lines)
     done = subprocess.run([driver], input=text, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -121,7 +121,7 @@ PLANTED = [
     ("never continues", r"write_register\(npu, NPU_CONTROL, NPU_CONTROL_CONTINUE\);", ";"),
     ("never copies the code", r"memcpy\(npu->memory \+ program->code.*?;", ";"),
 ]
-"""The name is that of the finding, if it is one: memory that the program has mapped is seen at doorbells only."""
+"""Named after the finding, if any: writes to memory mapped by the program are only seen at doorbells."""
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_server_that_lies(sanitized: Path, tmp_path: Path, answer: bytes) -> N
 
 
 def kill_clients(built: Path, path: Path, tmp_path: Path, clients: int) -> None:
-    """Clients that are killed at random moments; the next one always gets its job done."""
+    """Kill clients at random moments; the next one always gets its job done."""
     rng, open_before = random.Random(6), len(os.listdir("/proc/self/fd"))
     served = Served(lockstep=False)
     with listening(served, tmp_path / "s"):

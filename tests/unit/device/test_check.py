@@ -1,4 +1,4 @@
-"""The driver sanitizer: it finds each of the mistakes that are planted here, and none in what is right."""
+"""The driver sanitizer finds each of the planted errors, and none in correct drivers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOON = 10**9
 
 
 class Good(DocumentDriver):
-    """What the planted mistakes are made in."""
+    """The correct driver to which the errors are added."""
 
 
 def one_job(driver: Any) -> Any:
@@ -114,7 +114,7 @@ class ReadsAtOnce(Good):
 
 
 class SleepsInsteadOfLooking(Good):
-    """The job has ended by then, on this device, today."""
+    """On this device the job has ended by then."""
 
     def reset(self) -> None:
         super().reset()
@@ -228,7 +228,7 @@ class Overruns(Good):
 
 
 class TakesBack(Good):
-    """Cancels a job by moving TAIL back in front of it."""
+    """Cancels a job by moving TAIL back before it."""
 
     def abort(self, job: Job) -> None:
         self.tails[job.ring] -= 1
@@ -540,7 +540,7 @@ def test_changes_through_a_mapping_are_seen_at_the_end_of_the_job() -> None:
 
 
 class TrustsInterrupts(Good):
-    """Never looks at a record: one job at a time, and an interrupt that says that it has ended."""
+    """Never reads a record: one job at a time, and an interrupt that signals its end."""
 
     def wait(self, job: Job, timeout_ps: int = 0) -> Job:
         assert self.bus.wait_irq(SOON)

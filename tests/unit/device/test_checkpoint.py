@@ -1,4 +1,4 @@
-"""Checkpoints of devices in every state: faulted, aborted, moderated, copying, booting; and those that are refused."""
+"""Checkpoints of devices in every state: faulted, aborted, moderated, copying, booting; and refused checkpoints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _write(device: NpuDevice, register: str, value: int) -> None:
 
 
 def _goes_on_alike(device: NpuDevice, folder: Path, then: Callable[[NpuDevice], None] = lambda device: None) -> None:
-    """Take the device to a second one by a file; both do the same from there on."""
+    """Restore the device to a second one from a file; both behave the same from then on."""
     checkpoint = device.checkpoint()
     checkpoint.write(folder / "file.npuckpt")
     read = Checkpoint.read(folder / "file.npuckpt")
@@ -97,7 +97,7 @@ def test_while_instructions_are_loaded(at_ps: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timing_only", [False, True])
 def test_a_job_that_goes_in_one_go(timing_only: bool, tmp_path: Path) -> None:
-    """Its course is known, or computed: between its start and its record, too."""
+    """Its course is replayed or computed; also between its start and its record."""
     device = NpuDevice(TINY)
     driver, job = _submitted(device, timing_only=timing_only)
     driver.wait(job)

@@ -1,4 +1,4 @@
-"""Host memory by DMA: rings, tables and records there, copies, and what cannot be reached."""
+"""Host memory through DMA: rings, tables and records there, copies, and unreachable addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DONE, FAULT = 1, 2
 
 
 class Copier:
-    """A device on a host, with a ring of copies in host memory, and its records there."""
+    """A device on a host, with a copy ring and its records in host memory."""
 
     def __init__(self, config=PCI) -> None:
         self.bare, self.host = on_host(config)
@@ -49,7 +49,7 @@ class Copier:
         self.bare["INT_MASK"] = 7
 
     def put(self, source: int, destination: int, size: int, flags: int = RECORD, **changes: int) -> int:
-        """Write a descriptor; its seqno."""
+        """Write a descriptor and return its sequence number."""
         seqno = self.tail + 1
         descriptor = Descriptor(
             COPY_MAGIC, flags, source, destination, size, seqno, (self.records.address + 32 * seqno) | HOST
@@ -74,7 +74,8 @@ class Copier:
 
 
 def lies_in_host(bare: BareDevice, host: PciHost, program) -> tuple[HostWindow, int]:
-    """Submit a job whose ring, region table, record and text are in host memory; the window and the record's offset."""
+    """Submit a job whose ring, region table, record and text are in host memory. Returns the window and the record's
+    offset."""
     window = host.map(4096)
     table, record, text = 1024, 2048, 3072
     rows = b"".join(REGION_ROW.pack(bare.take(size), size) for size in program.region_bytes)
@@ -97,7 +98,7 @@ def test_a_job_whose_control_data_lies_in_host_memory() -> None:
 
 
 def test_what_it_takes_to_have_them_there() -> None:
-    """Entry and table are read over the link, the record is a posted write: what the config says, to the picosecond."""
+    """Entry and table are read over the link, the record is a posted write: exact configured times."""
     slow, host = on_host()
     lies_in_host(slow, host, JOB)
     began = slow.now_ps

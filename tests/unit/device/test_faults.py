@@ -1,4 +1,4 @@
-"""Every way in which a job can fail, seen through the bus; after each of them the device works again."""
+"""Every way in which a job can fail, seen on the bus; the device works again afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALT = Command(0, Unit.CONTROL, 0, (), Halt())
 
 
 class Bench:
-    """A device with its driver, and a program that is known to work."""
+    """A device with its driver, and a correct program."""
 
     def __init__(self) -> None:
         self.device = NpuDevice(TINY)
@@ -42,7 +42,7 @@ class Bench:
         return self.device.bus.read(BAR_REGISTERS, offset, 4)
 
     def submit(self, entry: RingEntry, tail: int = 1) -> None:
-        """Put an entry at the start of the ring and ring the doorbell."""
+        """Write an entry to the start of the ring and ring the doorbell."""
         bus = self.device.bus
         base = self.register(RING + header.BASE_LO)
         bus.write_memory(base, ENTRY.pack(*entry))
@@ -57,7 +57,7 @@ class Bench:
         )  # fmt: skip
 
     def fault(self) -> tuple[str, int]:
-        """(name, address) of the fault after the interrupt."""
+        """Return (name, address) of the fault after the interrupt."""
         assert self.device.bus.wait_irq(10**12)
         assert self.register(header.STATUS) == header.STATUS_FAULT
         assert self.register(header.INT_STATUS) == header.INT_DONE | header.INT_FAULT
@@ -76,7 +76,7 @@ def bench() -> Iterator[Bench]:
 
 
 def run(bench: Bench, program: Program) -> DeviceFaultError:
-    """The fault of a program that the driver runs; the driver can go on at once."""
+    """Return the fault of a program that the driver runs; the driver can continue at once."""
     loaded = bench.driver.load(program)
     with pytest.raises(DeviceFaultError) as caught:
         bench.driver.run(loaded, timing_only=False)

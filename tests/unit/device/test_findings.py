@@ -1,4 +1,4 @@
-"""What the manual says of the sanitizer and of the suite is what they are."""
+"""The manual's description of the sanitizer and of the suite is correct."""
 
 from __future__ import annotations
 

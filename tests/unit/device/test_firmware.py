@@ -1,4 +1,4 @@
-"""Firmware: an image that is good is started and jobs are taken; any other is refused, by name."""
+"""Firmware: a valid image is started and jobs are accepted; any other is refused, and the reason named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STUCK = Fault(AtTime(time_ps=0), Stuck(stuck="FW_STATUS", value=1))
 
 
 def load(bare: BareDevice, data: bytes, size: int | None = None) -> None:
-    """Put an image into DRAM and start it."""
+    """Write an image to DRAM and start it."""
     address = bare.store(data)
     bare["FW_ADDR_LO"], bare["FW_ADDR_HI"] = address & 0xFFFF_FFFF, address >> 32
     bare["FW_BYTES"] = len(data) if size is None else size

@@ -1,4 +1,4 @@
-"""Whatever software writes into a ring, a table or a stream: the device reports a fault, or does as it was told."""
+"""Anything that software writes to a ring, a table or a stream: the device reports a fault or executes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGE = 1 << 14
 
 
 def victim() -> Program:
-    """A program that uses several kinds of commands."""
+    """Return a program that uses several kinds of commands."""
     stream = Stream()
     x = stream.dma(copy(0, region(FIRST_IO), 64))
     filled = stream.dma(fill(0x400, 64, 3))
@@ -62,7 +62,7 @@ NUMBERS = {
 
 
 def outcome(driver: Driver, loaded: LoadedProgram, timing_only: bool = False) -> str | None:
-    """The code of the fault of a run, None if there was none."""
+    """Return the fault code of a run, or None."""
     inputs = {binding.name: np.arange(64, dtype=np.uint8) for binding in loaded.program.inputs}
     try:
         driver.run(loaded, inputs, timing_only=timing_only, timeout_ps=10**12)
@@ -72,7 +72,7 @@ def outcome(driver: Driver, loaded: LoadedProgram, timing_only: bool = False) ->
 
 
 def values(annotation: Any, name: str) -> st.SearchStrategy[Any]:
-    """Values of a declared field: addresses where the name says so, small numbers elsewhere."""
+    """Draw values for a declared field: addresses if the name says so, small numbers otherwise."""
     code, *convert = get_args(annotation)[1:]
     if convert:
         return st.sampled_from(list(convert[0]))
@@ -81,7 +81,7 @@ def values(annotation: Any, name: str) -> st.SearchStrategy[Any]:
 
 
 def instructions(cls: type[Instruction]) -> st.SearchStrategy[Instruction]:
-    """Any instruction of a class; most of them make no sense."""
+    """Draw any instruction of a class; most are invalid."""
     hints = get_type_hints(cls, include_extras=True)
     return st.tuples(*[values(hints[field.name], field.name) for field in cls.fields]).map(lambda row: cls(*row))
 
@@ -102,7 +102,7 @@ def test_any_instruction_computes_or_is_refused(instruction: Instruction) -> Non
 
 
 def is_large(code: bytes) -> bool:
-    """Whether the arithmetic of a stream would take the host long: legal, but nothing for a test."""
+    """Return whether executing a stream would take the host long: valid, but not suited for a test."""
     try:
         for command in decode(code):
             work = command.instruction.work()
@@ -168,7 +168,7 @@ def test_noise_is_no_program(noise: bytes) -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 0x1000), st.integers(0, (1 << 32) - 1)), max_size=40))
 @settings(max_examples=80)
 def test_any_register_traffic(traffic: list[tuple[bool, int, int]]) -> None:
-    """Random accesses, the doorbell among them; then a driver takes the device over."""
+    """Random accesses, including the doorbell; then a driver takes over the device."""
     device = NpuDevice(TINY)
     for is_write, offset, value in traffic:
         offset &= ~3
@@ -201,7 +201,7 @@ MEDDLING = st.lists(
 @given(MEDDLING)
 @settings(max_examples=examples(60))
 def test_whoever_meddles_with_jobs_of_all_classes(acts: list[tuple[str, int]]) -> None:
-    """Parking, aborts, CONTINUE and resets at any moment and in any order: the device never raises, and recovers."""
+    """Preemption, aborts, CONTINUE and resets at any moment in any order: the device never raises, and recovers."""
     device = NpuDevice(TINY)
     driver = Driver(device.bus)
     driver.enable_preemption()

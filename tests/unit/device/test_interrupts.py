@@ -1,4 +1,4 @@
-"""Interrupts are messages: what sends one, and what takes one back."""
+"""Interrupts are messages: what sends one, and what withdraws one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JOB = round_trip(64)
 
 
 def ended(mask: int = DONE) -> BareDevice:
-    """A device on which a job has ended, and whose software has not looked for interrupts yet."""
+    """Return a device on which a job has ended and whose interrupts were not checked yet."""
     bare = BareDevice()
     bare["INT_MASK"] = mask
     bare.submit("LOW", JOB)

@@ -1,4 +1,4 @@
-"""docs/device.md, the C header and the JSON file hold the device's interface as it is declared."""
+"""docs/device.md, the C header and the JSON file contain the device's declared interface."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_no_name_of_the_header_is_defined_twice() -> None:
 @needs_gcc
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_a_compiler_lays_records_out_as_the_device_does(tmp_path: Path, language: str) -> None:
-    """Every offset, size, register and value, by the compiler's own reckoning."""
+    """Every offset, size, register and value as computed by the compiler."""
     found = json.loads(description())
     checks = [
         f'_Static_assert(offsetof(struct npu_{record["name"]}, {member["name"]}) == {member["offset"]}, "");'

@@ -71,7 +71,7 @@ def test_the_high_word_of_the_cycle_counter_is_held() -> None:
 
 
 def submit(device: NpuDevice, mask: int) -> Registers:
-    """A job on a device whose interrupts are masked by ``mask``."""
+    """Run a job on a device whose interrupts are masked by ``mask``."""
     driver = Driver(device.bus)
     loaded = driver.load(round_trip(64))
     registers = Registers(device)

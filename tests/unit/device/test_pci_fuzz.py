@@ -1,4 +1,4 @@
-"""Whatever software does to configuration space and to the BARs, nothing breaks and what must hold holds."""
+"""Any accesses to configuration space and BARs: nothing breaks, and the invariants hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS, ACCESSES = 100, 1000
 
 
 def check(function: PciFunction) -> None:
-    """After a reset it is the function of power-on, whatever was before."""
+    """Check that a reset restores the power-on state, whatever happened before."""
     function.reset()
     function.device.machine.clock.advance(10**6)
     fresh, _ = in_slot(CONFIG)
@@ -62,7 +62,7 @@ def test_the_same_seed_does_the_same() -> None:
 
 @given(st.integers(0, 4095), st.sampled_from([1, 2, 4]), st.integers(0, (1 << 32) - 1))
 def test_what_cannot_be_written_stays(offset: int, size: int, value: int) -> None:
-    """Written in one piece or byte by byte: the same, and identity and pointers never change."""
+    """Written in one piece or byte by byte: the result is the same, and identity and pointers never change."""
     offset -= offset % size
     if offset + size - 1 >= space.DEVICE_CONTROL and offset < space.DEVICE_CONTROL + 2:
         value &= ~(1 << 8 * (space.DEVICE_CONTROL + 2 - offset) - 1)  # not the reset: what follows it would be lost

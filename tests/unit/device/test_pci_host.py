@@ -1,4 +1,4 @@
-"""A host with one PCI slot: what every driver promises holds for one that reaches its device through it."""
+"""A host with one PCI slot: the guarantees of every driver hold when it reaches its device through the slot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = TINY.with_(**{"pci.vectors": 5})
 
 
 MIXED = [("msix", FULL), ("intx", TINY)]
-"""Several vectors and the pin; the other kinds of interrupts with the other numbers of vectors are slow."""
+"""Several vectors and the pin; the other combinations of interrupt types and vectors are slow."""
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_reference_driver_keeps_its_promises(kind: str, config: Any) -> None
 
 @pytest.mark.parametrize("kind", ["msix", "msi", "intx"])
 def test_a_device_without_pci_takes_the_same_time_and_gives_the_same(kind: str) -> None:
-    """Set-up aside, which a kernel has done before the driver comes."""
+    """Except for the set-up, which a kernel does before the driver starts."""
     found = []
     for make in (lambda device: device.bus, lambda device: PciHost(device, kind)):
         device = NpuDevice(TINY)

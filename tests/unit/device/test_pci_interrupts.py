@@ -1,4 +1,4 @@
-"""MSI, MSI-X and the pin: masks, pending bits, what goes where, what takes how long."""
+"""MSI, MSI-X and the pin: masks, pending bits, destinations, and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PENDING = 1 << 3
 
 
 def ready(config=PCI, **how):
-    """A function with memory and mastering enabled, its slot, and a call that raises a vector."""
+    """Return a function with memory and mastering enabled, its slot, and a function that raises a vector."""
     function, slot = in_slot(config, **how)
     function.config_write(space.COMMAND, 2, 6)
     return function, slot, function.irq

@@ -1,4 +1,4 @@
-"""Function level reset and D3hot, in the midst of a job: what is lost, what is kept, and when the device is back."""
+"""Function level reset and D3hot during a job: what is lost, what is kept, and when the device is ready again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TO_D3, TO_D0 = (space.PM_CONTROL, 2, 3), (space.PM_CONTROL, 2, 0)
 
 
 def duration() -> int:
-    """Picoseconds from doorbell to record."""
+    """Return the picoseconds from doorbell to record."""
     bare, _ = on_host()
     bare.submit("LOW", JOB)
     began = bare.now_ps
@@ -139,7 +139,7 @@ def test_who_resets_for_a_host_that_waits_finds_it_there() -> None:
 
 @pytest.mark.parametrize(("accesses", "ps"), [((EXPRESS_RESET,), 10**11), ((TO_D3, TO_D0), 10**10)])
 def test_that_it_comes_back_is_an_event(accesses: tuple[tuple[int, int, int], ...], ps: int) -> None:
-    """Else time that passes only while something is to come would stand still, and it never would."""
+    """Otherwise time that only passes while an event is pending would stop, and the device would never return."""
     bare, host = on_host(PCI.with_(**{"pci.reset": "100 ms", "pci.resume": "10 ms"}))
     for each in accesses:
         host.config_write(*each)

@@ -1,4 +1,4 @@
-"""The transport for QEMU's x-pci-proxy-dev, message by message, and what becomes of a QEMU that breaks the protocol."""
+"""The transport for QEMU's x-pci-proxy-dev, message by message, and protocol errors of QEMU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Qemu:
         self.set_config(COMMAND, command, 2)
 
     def fail(self) -> None:
-        """What ends at once with an interrupt."""
+        """Cause an interrupt at once."""
         for register, value in ((INT_MASK, 3), (0x110, 1), (0x114, 1)):
             self.write(REGISTERS + register, value)
 
@@ -295,7 +295,7 @@ def test_nonsense() -> None:
 
 
 class Answering(socket.socket):
-    """Notes how much was still to be taken when an answer went."""
+    """Records how much data was unread when an answer was sent."""
 
     unread: list[int]
 
@@ -308,8 +308,8 @@ class Answering(socket.socket):
 
 
 def test_an_access_is_answered_before_it_is_taken() -> None:
-    """A message that is taken makes room, of which Linux tells the sender, who waits for the answer: it would be woken
-    twice. A job writes tens of thousands of them."""
+    """Reading a message makes room, of which Linux notifies the sender. As the sender waits for the answer, it would be
+    woken twice. A job has tens of thousands of writes."""
     ours, theirs = socket.socketpair()
     answering = Answering(fileno=theirs.detach())
     answering.unread = []

@@ -1,4 +1,4 @@
-"""Configuration space: identity, BARs, command and status, the list of capabilities."""
+"""Configuration space: identity, BARs, command and status, the capability list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ ONES = 0xFFFF_FFFF
 
 
 def walk(read) -> dict[int, int]:
-    """As Linux' __pci_find_next_cap_ttl(): at most 48 steps, pointers without their low two bits, ID 0xff ends it."""
+    """Walk the list like Linux' __pci_find_next_cap_ttl(): at most 48 steps, pointers without their low two bits, ID
+    0xff ends it."""
     found, place = {}, read(0x34, 1)
     for _ in range(48):
         if place < 0x40:

@@ -1,4 +1,4 @@
-"""PREEMPT is taken only with a place for contexts, and parks jobs where CONTEXT_BASE pointed when it was written."""
+"""PREEMPT requires memory for contexts, and jobs are saved where CONTEXT_BASE pointed when it was written."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.programs.streams import Stream, fill, round_trip
 JOB = round_trip(64)
 AREA = 1 << 24
 CONTEXTS = 2 * TINY.sram.bytes
-"""Of the two lower classes, on a device of one core without accumulators."""
+"""Contexts of the two lower priorities, on a device with one core and no accumulators."""
 LAST = TINY.dram.bytes - CONTEXTS
 
 
 def filling() -> Program:
-    """Fills much of the SRAM, in some microseconds."""
+    """Return a program that fills much of the SRAM in a few microseconds."""
     stream = Stream()
     for number in range(8):
         stream.dma(fill(4096 * number, 4096, 7))
@@ -25,7 +25,7 @@ def filling() -> Program:
 
 
 def enable(bare: BareDevice, base: int) -> int:
-    """Write CONTEXT_BASE and PREEMPT; what PREEMPT reads as then."""
+    """Write CONTEXT_BASE and PREEMPT, and return PREEMPT."""
     bare["CONTEXT_BASE_LO"] = base & 0xFFFF_FFFF
     bare["CONTEXT_BASE_HI"] = base >> 32
     bare["PREEMPT"] = 1
@@ -33,7 +33,7 @@ def enable(bare: BareDevice, base: int) -> int:
 
 
 def interrupt(bare: BareDevice) -> int:
-    """Let a job of the highest class come while one of the lowest runs; how often that was parked."""
+    """Submit a HIGH job while a LOW one runs; return how often the latter was preempted."""
     low = bare.submit("LOW", filling())
     bare.advance(1_000_000)
     bare.submit("HIGH", JOB)

@@ -1,4 +1,4 @@
-"""The transports under a real QEMU: a driver that is nothing but reads and writes of a processor runs a job."""
+"""The transports with a real QEMU: a driver made of processor reads and writes runs a job."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.support.vfio_client import SMALL, Served
 
 REGISTERS, DRAM = 0xE000_0000, 0xD000_0000
 MESSAGE, DATA = 8 << 20, 0x4A4B
-"""Where interrupt messages go: to RAM, where they can be seen, instead of an interrupt controller."""
+"""Interrupt messages go to RAM, where they are visible, instead of an interrupt controller."""
 PATIENCE_S = 60
 
 
 def set_up(machine: Machine) -> None:
-    """What firmware and a driver's probe do: addresses, memory, bus mastering, MSI."""
+    """Do what firmware and a driver's probe do: addresses, memory, bus mastering, MSI."""
     assert machine.config_read(0) == 0x0042_1E4E
     machine.config_write(0x10, REGISTERS)
     machine.config_write(0x18, DRAM)
@@ -43,7 +43,7 @@ def set_up(machine: Machine) -> None:
 
 
 def run_a_job(machine: Machine) -> None:
-    """docs/device.md, From power-on to a result, by a processor; the bits and cycles of the reference driver."""
+    """docs/device.md, "From power-on to a result", by a processor: the bits and cycles of the reference driver."""
     program = npusim.Session(SMALL, cache_dir=False).compile(network())
     blocks = iter(range(1 << 20, 64 << 20, 1 << 20))
     constants = np.empty(program.constants.nbytes, np.uint8)
@@ -74,7 +74,7 @@ def run_a_job(machine: Machine) -> None:
 
 @contextlib.contextmanager
 def serving(served: Served, path: Path) -> Iterator[None]:
-    """One client at a path."""
+    """Serve one client at a path."""
     with door(path) as listener:
         thread = threading.Thread(target=lambda: served.server.serve(listener.accept()[0]))
         thread.start()

@@ -1,4 +1,5 @@
-"""What docs/device.md says of the regions of a job: where they may lie, who fills them, what nobody has to fill."""
+"""The rules of docs/device.md for the regions of a job: where they may be, who fills them, and which need no
+content."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.support.programs.streams import round_trip
 
 GARBAGE = 0xEE
 SMALL = TINY.with_(**{"sram.bytes": 32 << 10})
-"""With so little SRAM that values of the demo lie in DRAM: each of its regions has bytes."""
+"""With so little SRAM, values of the demo are in DRAM, so each of its regions has bytes."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def program() -> Program:
 
 
 def place(bare: BareDevice, program: Program, misalignment: int, spare: int) -> list[int]:
-    """Addresses for the regions, with constants where they belong and garbage in all else."""
+    """Return addresses for the regions, with constants in place and garbage elsewhere."""
     addresses = []
     for region, size in enumerate(program.region_bytes):
         address = bare.store(bytes([GARBAGE]) * (size + misalignment + spare)) + misalignment

@@ -1,4 +1,4 @@
-"""The register map and its rules of access."""
+"""The register map and its access rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = sorted(BY_NAME)
 
 
 def make() -> tuple[RegisterFile, list[tuple[str, int]]]:
-    """A register file, and the list into which its side effects write."""
+    """Return a register file, and the list of its side effects."""
     effects: list[tuple[str, int]] = []
     writes = {reg.on_write: (lambda v, n=reg.on_write: effects.append((n, v))) for reg in REGISTERS if reg.on_write}
     reads = {reg.on_read: (lambda n=reg.on_read: effects.append((n, -1))) for reg in REGISTERS if reg.on_read}
@@ -21,7 +21,7 @@ def make() -> tuple[RegisterFile, list[tuple[str, int]]]:
 
 
 def expected_after_write(register: Register, before: int, value: int) -> int:
-    """The datasheet: what a register holds after a write."""
+    """Return the value of a register after a write according to the manual."""
     if register.access is FieldAccess.RW:
         return value & register.mask
     if register.access is FieldAccess.W1C:

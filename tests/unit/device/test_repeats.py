@@ -1,4 +1,4 @@
-"""Rounds of jobs that are done once more on the host's side of the bus: how many, and the time that passes."""
+"""Rounds of jobs repeated on the host's side of the bus: their number, and the time that passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ, WRITTEN = 4096, 8192
 
 
 class Course:
-    """Stands in for what the device knows of jobs: each counts one byte down, and is a fault when it is told to be."""
+    """Stands in for the device's knowledge of jobs: each job decrements a byte, and faults when told to."""
 
     def __init__(self, value: int, fault: int | None = None) -> None:
         self.device = NpuDevice(load_config("tiny"))
@@ -36,7 +36,7 @@ class Course:
         return compute if self.known else None
 
     def repeat(self, rounds: list[list[Turn]], most: int) -> tuple[int, int]:
-        """The rounds that were done, and the time of them, without that of the counting above."""
+        """Return the number of executed rounds and their time, without the counting above."""
         before = self.device.now_ps
         count = self.bus.repeat(rounds, most)
         copies = 2 * len(self.calls) * self.device.config.host.copy_ps(1)

@@ -1,4 +1,4 @@
-"""What stays in SRAM between jobs: found only by a job of the same program, constants and number, and only whole."""
+"""Resident data in SRAM: found only by a job with the same program, constants and number, and only if complete."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Runs:
         self.loaded = self.driver.load(KEEPER)
 
     def held(self, timing_only: bool = False) -> bool:
-        """Run the keeper; whether its bytes were there. They come out of it in any case."""
+        """Run the keeper and return whether its bytes were resident. Its output contains them in any case."""
         job = self.driver.submit(self.loaded, timing_only=timing_only)
         self.driver.wait(job)
         if not timing_only:
@@ -71,7 +71,7 @@ def another(runs: Runs) -> None:
 
 
 def same_bytes_elsewhere(runs: Runs) -> None:
-    """The same program, loaded once more: its constants may be others."""
+    """Load the same program again: its constants may differ."""
     runs.driver.run(runs.driver.load(KEEPER))
 
 
@@ -101,7 +101,7 @@ def abort(runs: Runs) -> None:
 
 
 def parked(runs: Runs) -> None:
-    """It finds its bytes, is parked, comes back: what the other has left is not there any more."""
+    """The job finds its bytes, is preempted and resumed: the other job's data are gone."""
     high = runs.driver.load(long_job(1))
     job = runs.driver.submit(runs.loaded, priority=Priority.LOW)
     runs.bench.device.machine.clock.advance(LATENCY * 3 + 10 * NS)
@@ -137,7 +137,8 @@ def test_software_that_gives_no_number_loads_each_time() -> None:
 
 
 def test_constants_at_the_same_place_and_another_number() -> None:
-    """A driver that puts other constants to an address says so by another number, as the reference driver does."""
+    """A driver that writes other constants to an address announces it with another number, as the reference driver
+    does."""
     driver = Driver(Bench().device.bus)
     for content in (b"\1" * 64, b"\2" * 64, b"\3" * 64):
         loaded = driver.load(keeper(content))

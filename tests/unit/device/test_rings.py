@@ -1,6 +1,5 @@
-"""Rings by themselves: each doorbell takes over the tail of its own, a fault names its own, and a job's cycles count
-from the moment that it is taken from it.
-"""
+"""Rings separately: each doorbell takes the tail of its own ring, a fault names its ring, and a job's cycles count from
+the moment it is taken."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ JOB = round_trip(64)
 
 
 def alone(program: Program) -> int:
-    """The ps that a job takes on a device that does nothing else, from its doorbell to its interrupt."""
+    """Return the time in ps of a job on an idle device, from doorbell to interrupt."""
     bare = BareDevice()
     bare.submit("LOW", program)
     rung = bare.now_ps

@@ -1,4 +1,4 @@
-"""The state of a device in a checkpoint: each value has a kind, and one of another kind is refused by its name."""
+"""The device state in a checkpoint: each value has a type, and a value of another type is refused by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.nested import leaves
 from tests.support.programs.saved_states import JOB, WRONG, checkpoint, refusal
 
 ELSEWHERE = {"config", "registers", (*JOB, "player")}
-"""Descriptions and players have tests of their own; registers may hold what software writes."""
+"""Configurations and players have separate tests; registers may contain anything that software writes."""
 
 
 @pytest.mark.parametrize("at_ps", [100_000, 1_800_000])

@@ -1,4 +1,4 @@
-"""Ranges of bytes, against sets; what a stream touches."""
+"""Ranges of bytes compared with sets, and the ranges that a stream accesses."""
 
 from __future__ import annotations
 

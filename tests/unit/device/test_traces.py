@@ -1,4 +1,4 @@
-"""Bus traces: what was recorded goes the same way again, what goes otherwise is named, and bad files are refused."""
+"""Bus traces: a recording replays the same, differences are named, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEAD = {"config": TINY.to_table()}
 
 
 def record(path: Path, config=TINY) -> tuple[bytes, int]:
-    """A trace of the reference driver; what came out, and when it ended."""
+    """Record the reference driver; return its outputs and end time."""
     device = NpuDevice(config)
     bus = TracedBus(device, path)
     out = drive(Driver(bus))
@@ -125,7 +125,7 @@ def test_bytes_that_come_out_otherwise_are_named(tmp_path: Path) -> None:
 
 
 def test_what_somebody_told_the_device_meanwhile_is_no_access(tmp_path: Path) -> None:
-    """So the first access that it touches is named."""
+    """So the first affected access is named."""
     device = NpuDevice(TINY)
     bus = TracedBus(device, tmp_path / "f.npt")
     device.faults.add(LOSE)
@@ -149,7 +149,7 @@ def test_faults_of_a_script_are_in_the_trace(tmp_path: Path) -> None:
 
 
 def test_time_between_accesses_is_kept(tmp_path: Path) -> None:
-    """A host that does something else meanwhile, and a driver that polls."""
+    """A host that does other work in between, and a driver that polls."""
     bare = BareDevice(QUICK, lambda device: TracedBus(device, tmp_path / "f.npt"))
     bare["INT_MASK"] = 0
     bare.submit("LOW", JOB)
@@ -219,7 +219,7 @@ def test_with_an_adversary_it_goes_the_same_way_with_the_same_seed(tmp_path: Pat
 
 
 def test_the_environment_asks_for_one_for_each_device(tmp_path: Path) -> None:
-    """In a process of its own, and nobody closes anything."""
+    """In a separate process, and nothing is closed explicitly."""
     code = """
 import npusim, numpy as np
 from tests.support.bare_device import TINY
@@ -323,7 +323,7 @@ def test_an_end_that_counts_wrong_and_what_follows_an_end(tmp_path: Path) -> Non
 
 @given(st.data())
 def test_any_damage_is_seen(tmp_path_factory, data) -> None:
-    """Of a file without contents that is read to its end: nothing that was changed is taken for a trace of before."""
+    """In a file without contents, read to its end: no change is accepted as an unchanged trace."""
     path = tmp_path_factory.mktemp("traces") / "f.npt"
     accesses = [
         TraceRecord(RecordKind.READ, 5, 100_000, (0, 4, 0, 0x3155_504E)),
@@ -345,7 +345,7 @@ def test_any_damage_is_seen(tmp_path_factory, data) -> None:
 def test_no_number_of_blocks_inflates_to_much_more_than_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes
 ) -> None:
-    """Before anything is allocated: blocks that are as large as each may be, until one is refused."""
+    """Checked before anything is allocated: blocks of the largest size, until one is refused."""
     more = 1 << 17
     monkeypatch.setattr(format_, "MOST_ROWS", more)
     monkeypatch.setattr(format_, "MOST_CONTENTS", more)
@@ -379,7 +379,7 @@ _NUMBER = st.one_of(st.integers(0, 300), st.integers(0, (1 << 64) - 1))
 
 @given(st.lists(st.tuples(st.sampled_from(RecordKind), _NUMBER, _NUMBER, st.tuples(*[_NUMBER] * 4)), max_size=20))
 def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
-    """Whatever a file holds that the reader lets through, the device bears it, and the first difference has a name."""
+    """For any accepted file, the device survives, and the first difference is named."""
     count = _NUMBERS
     accesses = [TraceRecord(kind, gap, spent, numbers[: count[kind]]) for kind, gap, spent, numbers in rows]
     accesses.append(TraceRecord(RecordKind.PASS, 0, 0, ()))
@@ -400,7 +400,7 @@ def test_any_accesses_replay_to_an_end(tmp_path_factory, rows) -> None:
 
 
 def test_a_trace_opens_in_a_viewer(tmp_path: Path) -> None:
-    """One track for the bus, one for interrupts, and those of the units, all in the time since power-on."""
+    """One track for the bus, one for interrupts, and those of the units, in time since power-on."""
     from npusim.report.bus import Lanes
 
     record(tmp_path / "f.npt")

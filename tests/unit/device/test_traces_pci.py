@@ -1,4 +1,4 @@
-"""Traces that were recorded at a PCI function: host memory, interrupts, resets, whatever carries it."""
+"""Traces recorded at a PCI function: host memory, interrupts, resets, over any transport."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_bytes_of_host_memory_that_are_others_are_seen(tmp_path: Path) -> None:
 
 
 def test_any_accesses_are_recorded_and_go_the_same_way(tmp_path: Path) -> None:
-    """The accesses of the fuzzer, which a transport lets through whatever they are."""
+    """The accesses of the fuzzer, which a transport forwards unchecked."""
     for seed in range(20):
         random = Random(seed)
         function = TracedFunction(NpuDevice(CONFIG), Slot(), tmp_path / "f.npt")

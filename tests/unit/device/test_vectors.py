@@ -1,4 +1,4 @@
-"""A vector for each source, and moderation: to the picosecond."""
+"""A vector per source, and interrupt moderation, to the picosecond."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def routed(config=PCI) -> BareDevice:
 
 
 def send_times(bare: BareDevice, moderation: int, rings: list[str]) -> tuple[list[int], list[int]]:
-    """When jobs ended that were submitted one after the other, and when their messages left."""
+    """Return when consecutive jobs ended, and when their messages were sent."""
     bare["INT_MODERATION"] = moderation
     ends: list[int] = []
     sent: list[int] = []

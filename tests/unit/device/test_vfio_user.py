@@ -1,4 +1,4 @@
-"""The vfio-user server, request by request, and what becomes of a client that breaks the protocol."""
+"""The vfio-user server, request by request, and protocol errors of clients."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def dropped(client: Client) -> None:
 
 
 def asserted(event: int) -> int:
-    """How often an eventfd was written to since it was last looked at."""
+    """Return how often an eventfd was written since the last call."""
     try:
         return os.eventfd_read(event)
     except BlockingIOError:
@@ -262,7 +262,7 @@ def test_a_client_that_stops_in_the_midst_of_a_message_is_dropped() -> None:
 
 
 def test_a_client_that_drips_is_dropped(monkeypatch: pytest.MonkeyPatch, served: Served) -> None:
-    """Each byte comes in time, the message does not. A second of the clock is over whenever a piece has come."""
+    """Each byte arrives in time, but not the message. A second passes on the clock with each piece."""
     seconds = itertools.count()
     monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     with served.client() as client:
@@ -323,7 +323,7 @@ def test_bytes_may_come_one_by_one(client: Client) -> None:
 
 
 def finish_a_job(client: Client) -> None:
-    """What ends at once with an interrupt: a doorbell of a ring that has no entries is a fault."""
+    """Cause an interrupt at once: a doorbell of a ring without entries is a fault."""
     client.write(0, INT_MASK, struct.pack("<I", 3))
     client.write(0, 0x110, struct.pack("<I", 1))
     client.write(0, 0x114, struct.pack("<I", 1))
@@ -419,7 +419,7 @@ def test_interrupt_info(client: Client) -> None:
 
 
 class Reach(Watcher):
-    """Lets the device reach for host memory when CONTEXT_BASE_LO is written, and keeps how that went."""
+    """Makes the device access host memory when CONTEXT_BASE_LO is written, and records the result."""
 
     def __init__(self, server: VfioUser, address: int, size: int) -> None:
         self.server, self.address, self.size = server, address, size
@@ -633,7 +633,7 @@ def test_the_device_stays_as_it_is_and_interrupts_are_forgotten(served: Served, 
 
 VENDOR = b"\x4e\x1e\x42\x00"
 LASTING = SMALL.with_(**{"pci.vectors": 4, "pci.reset": "100 ms", "pci.resume": "10 ms"})
-"""Whose resets take time."""
+"""A device whose resets take time."""
 
 
 def test_a_reset_is_over_when_it_is_answered() -> None:

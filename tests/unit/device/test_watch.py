@@ -1,4 +1,4 @@
-"""Who watches a device is told of everything, and changes nothing."""
+"""Watchers of a device are notified of everything and change nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.programs.timed_jobs import NS, Bench, long_job
 
 
 class Notes(Watcher):
-    """Writes down what it is told, with the time."""
+    """Records its notifications with their times."""
 
     def __init__(self, device: Any) -> None:
         self.device = device

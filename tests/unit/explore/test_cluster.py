@@ -1,4 +1,4 @@
-"""A study on a Dask cluster: a real scheduler and two real workers, one of which is killed in the midst."""
+"""A study on a Dask cluster: a real scheduler and two real workers, one of which is killed during the study."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _python(*arguments: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """The address of a scheduler, and its workers."""
+    """Yield the address of a scheduler, and its workers."""
     tmp_path = tmp_path_factory.mktemp("cluster")
     address = tmp_path / "scheduler.json"
     scheduler = _python(

@@ -1,4 +1,4 @@
-"""Two runs side by side: every table adds up to the difference, and layers meet by the operators that they contain."""
+"""Comparison of two runs: every table adds up to the difference, and layers are matched by their operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EDGE = load_config("edge")
 
 
 def told(graph: Any, **overrides: Any) -> dict[str, Any]:
-    """The JSON of a run, as a file would hold it."""
+    """Return the JSON of a run as in a file."""
     with Session(EDGE.with_(**overrides), cache_dir=False) as session:
         found: dict[str, Any] = json.loads(json.dumps(session.run(graph, timing_only=True).to_json_dict()))
     return found
@@ -125,7 +125,7 @@ def test_what_shares_no_name_meets_by_kind_in_order_and_the_rest_is_named() -> N
     st.data(),
 )
 def test_any_groups_add_up(rows: tuple[tuple[str, int], ...], data: st.DataObject) -> None:
-    """Groups that overlap in any way; an operator that is twice in a run is two."""
+    """Groups that overlap in any way; an operator that occurs twice in a run counts as two."""
     groups = st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 99))
     other = data.draw(st.lists(groups, min_size=1, max_size=8))
     runs = [

@@ -1,4 +1,4 @@
-"""Damaged space files and study stores are refused in words, or are what they say: some cases of the fuzz."""
+"""Damaged space files and study stores are refused with a message, or are what they say: some cases of the fuzz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimator: it ranks designs as simulations do, follows every key, and refuses what is no device."""
+"""The estimator ranks designs like simulations, follows every key, and refuses invalid devices."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SPACE = {
 
 
 def network(side: int = 24) -> Graph:
-    """A residual block and a depthwise layer, a pool, a classifier."""
+    """Build a residual block and a depthwise layer, a pool, a classifier."""
     net = Net("small")
     x = net.conv(net.input(1, side, side, 3), 24, (3, 3), (2, 2))
     y = net.conv(x, 32, (1, 1))
@@ -232,7 +232,7 @@ def test_an_energy_without_prices_is_not_known(graph: Graph) -> None:
 
 
 def other(key: str, config: Config) -> Iterator[object]:
-    """Other values that a key may have, as with_ takes them."""
+    """Yield other values for a key, as with_ takes them."""
     kind = known_keys()[key][1].kind
     value: Any = config
     try:
@@ -259,7 +259,7 @@ def other(key: str, config: Config) -> Iterator[object]:
 
 
 def keys() -> list[str]:
-    """Of what decides times; not of names, prices, areas, or the host."""
+    """Return the keys that affect times, without names, prices, areas, and the host."""
     aside = ("name", "description", "host", "energy", "technology", "area")
     return [key for key in dict.fromkeys(name for name, _ in known_keys().values()) if key.split(".")[0] not in aside]
 
@@ -270,7 +270,7 @@ BASES = (
     EDGE.with_(**{"sram.bytes": "32 KiB"}),
     EDGE,
 )
-"""Where different keys show: in DRAM, with several cores, in stripes, in SRAM as a whole."""
+"""Devices on which different keys matter: values in DRAM, several cores, stripes, everything in SRAM."""
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ BASES = (
     ],
 )
 def test_no_key_is_ignored_in_silence(base: Config, named: str) -> None:
-    """Where a simulation moves by more than 1 %, the estimate moves by half to twice as much, or the key is named."""
+    """If a simulation changes by more than 1 %, the estimate changes by half to twice as much, or the key is named."""
     graph, found = network(20), set()
     estimator = Estimator(graph, base)
     true, guess = simulate(graph, base).time_ps, _estimate(estimator, {})
@@ -301,7 +301,7 @@ def test_no_key_is_ignored_in_silence(base: Config, named: str) -> None:
 
 
 def _simulated(graph: Graph, base: Config, key: str, value: object) -> int | None:
-    """None where a value alone makes no device."""
+    """Return the simulated time; None if the value alone gives no valid device."""
     try:
         return simulate(graph, base.with_(**{key: value})).time_ps
     except (ConfigError, CompileError):
@@ -370,7 +370,7 @@ def test_transpositions_take_what_they_are_estimated_to(
 
 @pytest.mark.parametrize("name", ["tiny", "edge", "mobile"])
 def test_images_with_channels_first_take_what_they_are_estimated_to(name: str) -> None:
-    """Their elements are words of SRAM on their way into tiles and out of them."""
+    """Each element is a word of SRAM on its way to and from tiles."""
     build = GraphBuilder("planes")
     value = build.input("x", (1, 3, 96, 96), DType.FLOAT32)
     graph, config = build.finish([conv(build, value, 16, 3)]), load_config(name)

@@ -1,4 +1,4 @@
-"""Tiles of many designs at once, compared with the search for one; and a model and a key that nobody has heard of."""
+"""Tiles of many designs at once compared with the search for one; and an unknown cost model and key."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CYCLES = st.integers(0, 40)
 
 @st.composite
 def devices(draw: st.DrawFn) -> Config:
-    """Variants of ``edge`` in all that costs follow from."""
+    """Draw variants of ``edge`` in every key that affects costs."""
     cols = draw(st.integers(1, 70))
     overrides: dict[str, Any] = {
         "clock": draw(st.sampled_from(["400 MHz", "1 GHz", "1.7 GHz"])),
@@ -116,7 +116,7 @@ def problems(draw: st.DrawFn) -> MatrixProblem:
 def test_tiles_of_many_designs_are_those_of_the_search_for_each(
     in_flight: int, base: Config, problem: MatrixProblem, rooms: list[int]
 ) -> None:
-    """The same score, and a tile of the same bytes and times, whatever other designs are searched beside it."""
+    """The same score, and a tile with the same bytes and times, whatever other designs are searched at once."""
     base = base.with_(**{"dma.in_flight": in_flight})
     columns = {
         "matrix.rows": array(4, 16, 4, 16, 16, 33), "matrix.cols": array(8, 8, 8, 40, 8, 21),
@@ -209,7 +209,7 @@ def test_a_clock_that_is_left_out_is_the_devices() -> None:
 
 
 def longer(config: Config, work: MatrixWork) -> Cost:
-    """A model of the matrix unit."""
+    """A cost model of the matrix unit."""
     assert config.matrix is not None
     cycles = work.batch * work.oh * work.ow * ceil_div(work.oc, config.matrix.cols) * max(9, work.ic // 4)
     return total(config.matrix_hz, [("pixels", COMPUTE, cycles)])
@@ -236,7 +236,7 @@ def graph() -> Graph:
 
 
 def compare(configs: Sequence[Config]) -> None:
-    """Estimates move as simulations do, from one config to the next, and are near to them."""
+    """Check that estimates change like simulations between configs, and are close to them."""
     times = []
     for config in configs:
         forget()

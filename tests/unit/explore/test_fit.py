@@ -1,4 +1,4 @@
-"""Fits of descriptions: coordinates of all keys, sources, values that are found again, intervals, indistinct keys."""
+"""Fits of descriptions: coordinates of all keys, sources, recovered values, intervals, indistinguishable keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def points_file(folder: Path, lines: str = LAYERS) -> Path:
 
 
 def simulated(points: list[MeasuredPoint], config: Config) -> list[MeasuredPoint]:
-    """The points with the times of a device as the measured ones."""
+    """Return the points with a device's simulated times as the measured ones."""
     return [MeasuredPoint(each.name, each.graph, each.simulated_ps(config), each.scope) for each in points]
 
 
@@ -80,7 +80,7 @@ def test_values_of_a_description_are_found_again(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Formula(MeasuredPoint):
-    """A point whose time is a formula of the description, which costs nothing to evaluate."""
+    """A point whose time is a formula of the description, which is cheap to evaluate."""
 
     nbytes: int = 0
     jobs: int = 0

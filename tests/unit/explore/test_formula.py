@@ -1,4 +1,4 @@
-"""What a formula may need is known before it is calculated: no accepted one goes beyond its bounds."""
+"""The cost of a formula is bounded before it is computed: no accepted formula exceeds its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a JSON says of a run is enough to get it again, and what has changed since is named."""
+"""The JSON of a run suffices to repeat it, and changes since then are named."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_other_versions_are_named(model: Path) -> None:
 
 
 def test_a_record_of_another_version_has_other_keys(model: Path) -> None:
-    """Figures that only one of the versions knows are no difference; those that both know are."""
+    """Figures known to only one of the versions are not a difference; those known to both are."""
     told = record(model)
     del told["macs"]
     told["provenance"]["colour"] = 5
@@ -134,14 +134,14 @@ def test_a_record_of_another_version_has_other_keys(model: Path) -> None:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where values are in JSON that are not containers of others."""
+    """Return the paths of JSON values that are not containers."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     below = [leaf for key, each in items for leaf in leaves(each, (*path, key))]
     return below or [path]
 
 
 def edited(value: Any) -> Any:
-    """Another value of the same type."""
+    """Return another value of the same type."""
     match value:
         case bool():
             return not value
@@ -181,7 +181,7 @@ def test_any_edit_of_what_a_rerun_can_compare_is_noticed(model: Path) -> None:
 
 @pytest.mark.parametrize("place", ["provenance", "", "provenance.model", "provenance.overrides", "energy"])
 def test_an_edited_record_is_not_the_same(model: Path, place: str) -> None:
-    """By the whole way: what is exempt from the comparison by value is compared in another way, or stated as exempt."""
+    """For every path: values exempt from the comparison are compared in another way, or listed as exempt."""
     told = record(model)
     unseen = {"compile_from_cache", "seed", "arithmetic", "config_origin", "digest_of_values"}
     unseen |= {"cache_rows"}  # is carried out, and this model has no caches

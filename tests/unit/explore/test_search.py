@@ -1,4 +1,4 @@
-"""How searches find the front: halving against all designs, Optuna, what is the same in every run."""
+"""How searches find the front: halving compared with all designs, Optuna, and what is the same in every run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def points_of(study: Study) -> np.ndarray[Any, Any]:
 
 
 def whole(found: Space) -> np.ndarray[Any, Any]:
-    """Objectives of every synthetic design, by definition."""
+    """Return the objectives of every synthetic design, from their definition."""
     points = []
     for number in range(found.size):
         config = found.config(number)
@@ -40,7 +40,7 @@ def whole(found: Space) -> np.ndarray[Any, Any]:
 
 
 FEW = 5
-"""Values of each key, where it does not matter that there are thousands of designs."""
+"""Values per key where thousands of designs are not needed."""
 
 
 def synthetic(found: Space, estimate: SyntheticEstimate | None = None, **more: Any) -> Study:
@@ -140,7 +140,7 @@ def test_optuna_does_better_than_chance() -> None:
 
 
 def test_halving_of_simulated_designs_finds_what_all_of_them_show() -> None:
-    """240 designs of a small network, all of them simulated, and a tenth of them found by halving."""
+    """240 designs of a small network, all simulated, and a tenth of them found by halving."""
     vary = {
         "matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16, 32, 64],
         "sram.bytes": ["16 KiB", "64 KiB", "256 KiB"], "dram.bandwidth": ["1 GB/s", "4 GB/s", "8 GB/s", "16 GB/s"],
@@ -196,7 +196,7 @@ VALUES = st.sampled_from([-np.inf, -9.0, -1.0, -1e-300, 0.0, 1e-300, 1.0, 9.0, n
 
 @given(st.lists(st.tuples(VALUES, VALUES), max_size=20), st.sampled_from([0.0, 0.25, 8.0]))
 def test_a_margin_keeps_the_front_whatever_the_signs(points: list[tuple[float, float]], margin: float) -> None:
-    """Else the layers of points of which each is less than itself by the margin come to no end."""
+    """Otherwise a point could be dominated by itself, and the layers of points would not end."""
     array = np.array(points, float).reshape(len(points), 2)
     with np.errstate(invalid="ignore"):
         assert (non_dominated(array, margin) >= non_dominated(array)).all()

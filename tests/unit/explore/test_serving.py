@@ -1,4 +1,4 @@
-"""Scenarios from their files to figures: with real programs, and a table for other simulators."""
+"""Scenarios from files to figures: with real programs, and a table for other simulators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _save(path: Path, inputs: list[onnx.ValueInfoProto], nodes: list[onnx.NodePr
 
 
 def small_decoder(folder: Path) -> None:
-    """A prompt is projected; a step multiplies with all that came before."""
+    """Write a decoder: a prompt is projected; a step multiplies by everything before it."""
     prompt = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "n", WIDTH])
     _save(folder / "prefill.onnx", [prompt], [helper.make_node("MatMul", ["x", "w"], ["y"], "project")], "y")
     token = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 1, WIDTH])

@@ -1,4 +1,5 @@
-"""A decoder that serves many: the order of prompts and steps, memory for keys and values, small cases by hand."""
+"""A decoder that serves many requests: the order of prompts and steps, memory for keys and values, small cases by
+hand."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from npusim.explore.serving.served import LatencySpread, classed
 
 @dataclass(frozen=True)
 class Program:
-    """What is read of a timed program."""
+    """The part of a timed program that is read."""
 
     phase: str
     batch: int
@@ -113,7 +114,7 @@ def test_everybody_gets_all_tokens_and_the_device_does_one_thing_at_a_time(asks:
 
 @given(ASKS)
 def test_the_time_between_tokens_is_that_of_each_token_after_the_one_before(asks: list[tuple[int, int, int]]) -> None:
-    """Worked out from the programs that ran: a prompt gives a token to the next request, a step to all that run."""
+    """Computed from the programs that ran: a prompt gives a token to the next request, a step to all running ones."""
     found = decode(asks, Limits(LIMITS.lengths, LIMITS.contexts, LIMITS.batches, 20), prefill, step)
     coming = [output for _, _, output in sorted(asks, key=lambda ask: ask[0])]
     running: list[tuple[int, list[int]]] = []

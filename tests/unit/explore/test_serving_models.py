@@ -1,4 +1,4 @@
-"""Requests for models: queueing theory, the rings of the device against events, priorities."""
+"""Requests for models: queueing theory, the device's rings compared with events, priorities."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Timed:
 
 
 def poisson(load: float, service_ps: int, count: int, seed: int) -> list[int]:
-    """Times at which requests come for a server that they keep busy for that part of the time."""
+    """Return arrival times of requests that keep a server busy for this fraction of the time."""
     rate = Fraction(round(load * 10**12), service_ps)
     source = ArrivalLoad(name="m", file="m.onnx", rate=rate)
     return arrivals.times(source, int(count / rate * 10**12), seed, "m", Path())
@@ -38,7 +38,7 @@ def poisson(load: float, service_ps: int, count: int, seed: int) -> list[int]:
 
 @pytest.mark.parametrize("load", [*(pytest.param(load, marks=pytest.mark.slow) for load in (0.3, 0.5)), 0.7])
 def test_random_requests_of_one_length_wait_as_long_as_theory_says(timed: Timed, load: float) -> None:
-    """M/D/1, Pollaczek and Khinchine: a mean wait of load / (2 (1 - load)) times what one takes."""
+    """M/D/1, Pollaczek and Khinchine: the mean wait is load / (2 (1 - load)) times the service time."""
     asked = {"m": Asked(timed, Priority.MEDIUM)}
     served = by_events(asked, merged({"m": poisson(load, timed.total_ps, 100_000, seed=1)}))
     assert 98_000 < len(served) < 102_000

@@ -1,4 +1,4 @@
-"""Scenarios from files: what they may say, and a sentence for what they may not."""
+"""Scenario files: valid contents, and a message for invalid ones."""
 
 from __future__ import annotations
 

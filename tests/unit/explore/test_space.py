@@ -1,4 +1,4 @@
-"""Space files: what they say, and every mistake in one message."""
+"""Space files: their contents, and all errors in one message."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ HEAD = "base = 'tiny'\n[[model]]\nnetwork = 'mobilenet_v2'\nshape = [1, 32, 32, 
     ids=lambda value: value[:30],
 )
 def test_arithmetic_has_a_budget(text: str, said: str, tmp_path: Path) -> None:
-    """Each is refused while the file is read, before anything is calculated."""
+    """Each is refused while the file is read, before anything is computed."""
     path = tmp_path / "space.toml"
     own = " + ".join(f"z{i}" for i in range(9))
     path.write_text(f"constraints = ['{own} > 1', 'z > 1']\n{HEAD}{text}\n")

@@ -1,4 +1,4 @@
-"""The file of a study: what it keeps, and what it says of files that cannot be one."""
+"""The file of a study: what it keeps, and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def read(path: Path, *, trust: bool = False) -> tuple[object, object]:
 
 
 def changed(good: Path, path: Path, statements: str) -> bool:
-    """Whether statements that make a store what it is not have changed anything."""
+    """Return whether statements that turn a store into something else have changed anything."""
     shutil.copy(good, path)
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA synchronous = OFF")

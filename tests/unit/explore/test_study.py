@@ -1,4 +1,4 @@
-"""A study from space file to front: rows are those of single runs, and what may change between two of them."""
+"""A study from space file to front: rows are those of single runs, and what may differ between two of them."""
 
 from __future__ import annotations
 

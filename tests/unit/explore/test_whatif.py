@@ -1,4 +1,4 @@
-"""What-if: which numbers are resources, what becomes of them, and what their change buys."""
+"""What-if: which numbers are resources, how they are changed, and what the change gains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(config: Config, key: str) -> Resource:
 
 
 def values(config: Config, key: str) -> dict[str, str]:
-    """The value that each change gives a key, or why it gives none."""
+    """Return the value that each change gives a key, or the reason for none."""
     return {
         change: next(value for name, value, *_ in made.resolved() if name == key) if isinstance(made, Config) else made
         for change, made in named(config, key).variants(config)

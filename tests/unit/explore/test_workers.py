@@ -1,4 +1,4 @@
-"""Who evaluates does not show: processes, a cluster, deaths in the midst, kills and resumption."""
+"""Results do not depend on the evaluation: processes, a cluster, crashes, kills and resumption."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_another_study_may_not_write_to_the_same_store(tmp_path: Path) -> None:
 
 
 def test_two_workers_share_the_work() -> None:
-    """CPU of the parent is what two workers wait for: it must be little beside theirs, on designs of real cost."""
+    """The parent's CPU time delays two workers, so it must be small compared with theirs, for designs of real cost."""
     found = space({"matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16]}, [small_model(side=512)])
     begin, children = time.process_time(), os.times().children_user
     Study(found).run(workers=2)

@@ -1,10 +1,10 @@
-"""onnx's node tests through frontend and references, with operands that decide shapes made constants.
+"""onnx's node tests with frontend and reference operators, with shape-deciding operands as constants.
 
-The package's node tests feed everything as a graph input: axes, shapes, sizes, depths. In models these are constants,
-and a device whose programs have static shapes takes them only so. Here a case that is refused for want of a constant
-is run again with its operands baked into the model, first all but the first, then all.
+The package's node tests provide everything as a graph input: axes, shapes, sizes, depths. In models these are
+constants, and a device with static programs accepts them only as such. A case refused because of a missing constant is
+run again with operands baked into the model, first all but the first, then all.
 
-``python -m tests.unit.frontends.standard_nodes`` writes anew which operators each node becomes.
+``python -m tests.unit.frontends.standard_nodes`` records again which operators each node becomes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WANTS_CONSTANT = "must be a constant"
 
 
 def baked(model: onnx.ModelProto, inputs: Mapping[str, Array], first: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """The model with its inputs from number ``first`` on as initializers, and the inputs that are left."""
+    """Return the model with its inputs from number ``first`` on as initializers, and the remaining inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     names = [info.name for info in model.graph.input if info.name in inputs]
@@ -45,7 +45,8 @@ def baked(model: onnx.ModelProto, inputs: Mapping[str, Array], first: int) -> tu
 
 
 def widened(case: NodeCase) -> NodeCase:
-    """The case with two units in the last place for float16, whose expected values are rounded after every step."""
+    """Return the case with two units in the last place for float16, whose expected values are rounded after every
+    step."""
     half = any(isinstance(value, np.ndarray) and value.dtype == np.float16 for value in case.expected)
     tolerance = max(case.rtol, 2.0**-9) if half else case.rtol
     return NodeCase(case.name, case.model, case.inputs, case.expected, tolerance, case.atol)
@@ -57,14 +58,14 @@ def _label(op: Op) -> str:
 
 
 class Judged:
-    """A case, how it went, and the operators that it became (empty if it was refused)."""
+    """A case, its outcome, and the operators that it became (empty if it was refused)."""
 
     def __init__(self, case: NodeCase) -> None:
         self.operators = ""
         self.verdict: Verdict = judge(widened(case), self._compute)
 
     def _compute(self, model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
-        """With operands baked where the frontend says that they must be constants."""
+        """Compute with operands baked where the frontend requires constants."""
         for first in (len(inputs), 1):
             try:
                 return self._once(*baked(model, inputs, first))
@@ -83,12 +84,12 @@ class Judged:
 
 @functools.cache
 def judged() -> tuple[Judged, ...]:
-    """Every case."""
+    """Run every case."""
     return tuple(map(Judged, node_cases()))
 
 
 def operators() -> dict[str, set[str]]:
-    """What each operator of ONNX becomes in the recorded cases that are one node, by its name."""
+    """Return what each ONNX operator becomes in recorded single-node cases, by name."""
     found: dict[str, set[str]] = {}
     names = {name.removesuffix(BOUND) for name in recorded()}
     for case, each in zip(node_cases(), judged(), strict=True):
@@ -99,7 +100,7 @@ def operators() -> dict[str, set[str]]:
 
 
 def on_record() -> dict[str, set[str]]:
-    """The same, as it is kept."""
+    """Return the recorded operators."""
     rows = (line.split(": ") for line in PATH.read_text(encoding="utf-8").splitlines())
     return {name: set(kinds.split("; ")) for name, kinds in rows}
 

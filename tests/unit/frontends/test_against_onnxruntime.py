@@ -1,4 +1,5 @@
-"""Numbers of onnxruntime where the standard leaves them open, and where it does not and onnxruntime differs."""
+"""Results compared with onnxruntime where the standard leaves them open, and cases where onnxruntime differs from the
+standard."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def node_model(
     op: str, inputs: Arrays, names: Sequence[str], outputs: Sequence[str], constants: Arrays, *, domain: str = "",
     opset: int = 19, **attributes: Any,
 ) -> ModelProto:  # fmt: skip
-    """A model of one node; ``names`` are its operands."""
+    """Build a model of one node; ``names`` are its operands."""
     graph = helper.make_graph(
         [helper.make_node(op, names, outputs, domain=domain, **attributes)],
         "node",
@@ -80,7 +81,7 @@ def test_the_range_of_any_values(x: np.ndarray) -> None:
 @settings(max_examples=15)
 @given(data=st.data(), direction=st.sampled_from(["forward", "reverse", "bidirectional"]), states=st.booleans())
 def test_sequences_of_any_length(op: str, data: st.DataObject, direction: str, states: bool) -> None:
-    """Those of length 0, too: what they end with is zero, whatever they begin with."""
+    """Also of length 0: their final state is zero for any initial state."""
     steps, batch, features, hidden = (data.draw(st.integers(1, 3)) for _ in range(4))
     lengths = np.array(data.draw(st.lists(st.integers(0, steps), min_size=batch, max_size=batch)), np.int32)
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -106,7 +107,7 @@ def test_sequences_of_any_length(op: str, data: st.DataObject, direction: str, s
 
 @st.composite
 def resizes(draw: st.DrawFn) -> tuple[ModelProto, dict[str, np.ndarray]]:
-    """A Resize of operator set 19 by scales or to sizes; align_corners by scales is a test of its own."""
+    """Draw a Resize of opset 19 by scales or to sizes; align_corners with scales is a separate test."""
     height, width = draw(st.integers(1, 9)), draw(st.integers(1, 9))
     mode = draw(st.sampled_from(["nearest", "linear", "cubic"]))
     scales = [np.float32(draw(st.integers(30, 300)) / 100) for _ in range(2)]
@@ -171,7 +172,7 @@ def test_halves_that_single_precision_misses(size: int, out: int, coordinates: s
 @settings(max_examples=30)
 @given(st.integers(2, 9), st.integers(30, 300), st.sampled_from(["linear", "cubic"]), st.integers(0, 99))
 def test_align_corners_by_scales_is_the_standard_s(size: int, hundredths: int, mode: str, seed: int) -> None:
-    """Not onnxruntime's, which the page of operators says."""
+    """Not onnxruntime's, as the page of operators says."""
     x = np.random.default_rng(seed).standard_normal((1, 1, 1, size), np.float32)
     scale = np.float32(hundredths / 100)
     # Shape inference multiplies in single precision, the reference in double.
@@ -191,7 +192,7 @@ def test_align_corners_by_scales_is_the_standard_s(size: int, hundredths: int, m
     st.lists(st.tuples(st.integers(1, 9), st.integers(30, 300)), min_size=2, max_size=2),
 )  # fmt: skip
 def test_resize_before_it_had_modes(op: tuple[str, int], mode: str, axes: list[tuple[int, int]]) -> None:
-    """Down to a smaller image the neighbour above is taken."""
+    """For a smaller image, the neighbour above is used."""
     scales = np.float32([1, 1, *(max(hundredths, 100 * (op[0] == "Upsample")) / 100 for _, hundredths in axes)])
     shape = (1, 2, axes[0][0], axes[1][0])
     assume(min(math.floor(np.float32(size) * scale) for size, scale in zip(shape, scales, strict=True)) > 0)
@@ -206,7 +207,7 @@ def test_resize_before_it_had_modes(op: tuple[str, int], mode: str, axes: list[t
 @settings(max_examples=60)
 @given(st.data(), st.integers(1, 3))
 def test_quantised_average_pool(data: st.DataObject, rank: int) -> None:
-    """Windows that reach beyond the padding divide by all their pixels where padding counts."""
+    """Windows that extend beyond the padding divide by all their pixels if padding counts."""
 
     def each(low: int, high: int) -> list[int]:
         return [data.draw(st.integers(low, high)) for _ in range(rank)]

@@ -27,7 +27,7 @@ EDGE = load_config("edge")
 
 
 def packed(numbers: Array, bits: int) -> Array:
-    """Rows of numbers as rows of bytes, bit by bit, the low bits first."""
+    """Pack rows of numbers to rows of bytes, low bits first."""
     single = (numbers[..., None] >> np.arange(bits)) & 1
     rows = single.reshape(*numbers.shape[:-1], -1).astype(np.uint8)
     return np.packbits(rows, axis=-1, bitorder="little")
@@ -36,7 +36,7 @@ def packed(numbers: Array, bits: int) -> Array:
 def nbits(
     k: int, n: int, bits: int, block: int, zero: str = "", bias: bool = False, seed: int = 0, rows: int = 3
 ) -> tuple[onnx.ModelProto, dict[str, Array], Array]:
-    """A model of one MatMulNBits, what it is fed, and the weights as the specification says that they are meant."""
+    """Return a model of one MatMulNBits, its inputs, and the weights as the specification defines them."""
     rng, groups = np.random.default_rng(seed), -(-k // block)
     numbers = rng.integers(0, 1 << bits, (n, groups, block))
     scales = rng.uniform(0.01, 0.1, (n, groups)).astype(np.float32)
@@ -79,7 +79,7 @@ def test_products_as_onnxruntime_has_them(
 @pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 7, 8])
 @pytest.mark.parametrize("zero", ["", "packed", "floats", "halves"])
 def test_products_as_the_specification_has_them(bits: int, zero: str) -> None:
-    """Also with what onnxruntime's CPU has no kernel for."""
+    """Also for cases without a CPU kernel in onnxruntime."""
     model, fed, wanted = nbits(40, 5, bits, 16, zero, True)
     (y,) = evaluate(model, fed)
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4)
@@ -179,7 +179,7 @@ def test_rows_of_quantised_embeddings(bits: int, zero: bool, shape: tuple[int, .
 
 @pytest.mark.parametrize(("axis", "along"), [(0, 2), (1, 2), (2, 0), (1, 0), (0, 1)])
 def test_other_axes_of_quantised_data(axis: int, along: int) -> None:
-    """Bytes in blocks that do not divide their axis; of types of four bits onnxruntime has any axis."""
+    """Bytes in blocks that do not divide their axis; for 4-bit types onnxruntime supports any axis."""
     rng = np.random.default_rng(2)
     shape = [5, 6, 7]
     shape[along] = 40
@@ -236,7 +236,7 @@ def test_products_of_integers_as_numbers(columns: bool, zeros: bool, bias: bool,
 
 
 def test_products_of_integers_stay_integers() -> None:
-    """Quantised while it runs: the unit multiplies bytes, and its drain scales the sums."""
+    """Quantised at run time: the unit multiplies bytes, and its drain scales the sums."""
     inputs = {
         "a": np.random.default_rng(1).standard_normal((4, 32)).astype(np.float32),
         "b": np.random.default_rng(2).integers(-128, 128, (32, 16)).astype(np.int8), "s": np.float32(0.1),

@@ -1,4 +1,4 @@
-"""Files beside a model: which are read, how much of them, and how a model with such files is told from another."""
+"""Files beside a model: which are read, how much of them, and how models with such files are distinguished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = load_config("tiny")
 
 
 def written(path: Path, location: str, count: int = 4, **entries: int) -> Path:
-    """A model whose one weight, of so many floats, lies in a file."""
+    """Write a model whose only weight, of ``count`` floats, is in a file."""
     weight = external(ramp(4), "w", location, **entries)
     weight.dims[:] = [count]
     path.write_bytes(weighted(weight).SerializeToString())
@@ -30,7 +30,7 @@ def written(path: Path, location: str, count: int = 4, **entries: int) -> Path:
 
 @pytest.mark.parametrize("kind", ["fifo", "device", "directory", "kernel log", "fifo by a link"])
 def test_what_is_no_regular_file_of_the_model_is_refused_at_once(tmp_path: Path, kind: str) -> None:
-    """By its kind, before anything waits for its bytes: neither telling the model from others nor loading it hangs."""
+    """By its type, before waiting for its bytes: neither fingerprinting nor loading hangs."""
     target = tmp_path / "w.bin"
     if kind == "fifo":
         os.mkfifo(target)
@@ -85,7 +85,7 @@ def test_only_named_bytes_are_read_of_a_sparse_terabyte(tmp_path: Path) -> None:
 
 
 def test_more_than_the_device_holds_is_not_read(tmp_path: Path) -> None:
-    """A file as long as its tensor wants, which costs nobody anything to make."""
+    """A file as long as its tensor requires, which is cheap to make."""
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(1 << 40)
     path = written(tmp_path / "m.onnx", "w.bin", 1 << 38)

@@ -1,4 +1,4 @@
-"""Whatever bytes and values a model has, loading ends with a graph or an npusim error, soon and in little memory."""
+"""Loading any bytes and values ends with a graph or an npusim error, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEEDS = [
 
 
 def outcome(data: bytes) -> NpusimError | None:
-    """The error that loading raises, if any; whatever is not npusim's goes through."""
+    """Return the error that loading raises, if any. Other exceptions pass through."""
     try:
         load(data)
     except NpusimError as error:

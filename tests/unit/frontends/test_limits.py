@@ -1,4 +1,5 @@
-"""A few hundred bytes of model that ask for years and terabytes: refused soon, in little memory, at every door."""
+"""Models of a few hundred bytes that require years and terabytes: refused quickly and in little memory through every
+interface."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ GIB = 1 << 30
 def model(
     nodes: Sequence[NodeProto], constants: dict[str, object], functions: Sequence[onnx.FunctionProto] = ()
 ) -> bytes:
-    """Float x [1] to y, by these nodes."""
+    """Build float x [1] to y with these nodes."""
     graph = helper.make_graph(
         nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
@@ -35,13 +36,13 @@ def model(
 
 
 def filled(*then: NodeProto, shape: Sequence[int], value: object = np.zeros(1, np.float32)) -> bytes:
-    """One element, as many times as a shape says, in c."""
+    """Repeat one element as often as a shape says, in c."""
     fill = node("ConstantOfShape", ["shape"], ["c"], value=numpy_helper.from_array(np.asarray(value)))
     return model([fill, *then], {"shape": np.int64(shape)})
 
 
 def multiplied(levels: int) -> bytes:
-    """Functions that call the next one twice."""
+    """Build functions that call the next one twice."""
     functions = []
     for level in range(levels):
         domain, name = ("local", f"f{level + 1}") if level + 1 < levels else ("", "Relu")
@@ -52,7 +53,7 @@ def multiplied(levels: int) -> bytes:
 
 
 def looped(levels: int) -> bytes:
-    """Loops of 4096 iterations within each other."""
+    """Build nested loops of 4096 iterations."""
     inner = node("Relu", ["v0"], ["w0"])
     for level in range(levels):
         inputs = [(f"i{level}", TensorProto.INT64), (f"c{level}", TensorProto.BOOL), (f"v{level}", TensorProto.FLOAT)]
@@ -67,14 +68,14 @@ def looped(levels: int) -> bytes:
 
 
 def doubled(times: int) -> bytes:
-    """A constant, joined with itself again and again; of the result one element is wanted."""
+    """Concatenate a constant with itself repeatedly; one element of the result is used."""
     joins = [node("Concat", [f"c{step}", f"c{step}"], [f"c{step + 1}"], axis=0) for step in range(times)]
     last = [node("ReduceMax", [f"c{times}"], ["m"]), node("Add", ["x", "m"], ["y"])]
     return model([*joins, *last], {"c0": np.ones(1024, np.float32)})
 
 
 def repeated(operator: str, times: int, constants: dict[str, object], *inputs: str) -> bytes:
-    """Operators that make a table each, all of them wanted."""
+    """Build operators that each make a table, all of them used."""
     tables = [node(operator, inputs, [f"t{step}"]) for step in range(times)]
     sums = [node("ReduceMax", [f"t{step}"], [f"m{step}"]) for step in range(times)]
     return model([*tables, *sums, node("Sum", ["x", *(f"m{step}" for step in range(times))], ["y"])], constants)
@@ -131,7 +132,7 @@ MODELS = {
               {"s": np.int64([2] * 25), "w": np.zeros([1] * 24 + [2], np.float32)}), None,
     ),
 }  # fmt: skip
-"""By name: the bytes, and what the error says; None where the device can do it."""
+"""By name: the bytes, and the error text; None if the device can run it."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -188,7 +189,7 @@ def test_a_description_may_allow_more() -> None:
 
 
 def test_a_loop_that_its_condition_ends_may_have_a_count_beyond_the_budget() -> None:
-    """A count that nobody reaches is no reason to refuse: only a condition that is handed on makes it one."""
+    """An unreachable count is not refused, unless the condition is only passed through."""
     data = looped(1)
     short = load_config("tiny").with_(**{"host.compile_bytes": 1 << 20})
     with pytest.raises(CompileError, match=r"^Loop_0: wants \d+ steps"):

@@ -1,4 +1,4 @@
-"""load: sources, weights wherever they are, open shapes, functions and branches."""
+"""load: sources, weights in any place, open shapes, functions and branches."""
 
 from __future__ import annotations
 

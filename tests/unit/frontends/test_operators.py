@@ -1,4 +1,4 @@
-"""Importers compared with onnxruntime where attributes combine in more ways than the standard's node tests show."""
+"""Importers compared with onnxruntime for more combinations of attributes than the standard's node tests have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def noise(seed: int, *shape: int) -> Array:
 
 @st.composite
 def window_attributes(draw: st.DrawFn, rank: int) -> dict[str, Any]:
-    """kernel_shape, strides and either pads or auto_pad."""
+    """Draw kernel_shape, strides and either pads or auto_pad."""
     sizes = st.lists(st.integers(1, 3), min_size=rank, max_size=rank)
     attributes: dict[str, Any] = {"kernel_shape": draw(sizes), "strides": draw(sizes)}
     auto = draw(st.sampled_from(["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]))
@@ -346,7 +346,7 @@ def test_windows_of_more_than_three_dimensions_are_refused_by_shape(op_type: str
 @pytest.mark.parametrize("op_type", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("include", [0, 1])
 def test_windows_over_volumes(op_type: str, include: int) -> None:
-    """Each dimension with a kernel, a stride and a padding of its own."""
+    """Each dimension with a different kernel, stride and padding."""
     options = {} if op_type == "MaxPool" else {"count_include_pad": include}
     same_as_onnxruntime(
         node_model(
@@ -359,7 +359,7 @@ def test_windows_over_volumes(op_type: str, include: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_convolutions_over_volumes(depth: int) -> None:
-    """Each dimension with a kernel, a stride, a dilation and a padding of its own; groups."""
+    """Each dimension with a different kernel, stride, dilation and padding; groups."""
     inputs = {"x": noise(4, 2, 4, 7, 6, 8), "w": noise(5, 6, 2, depth, 2, 3), "b": noise(6, 6)}
     options = {"strides": [2, 1, 3], "dilations": [2, 1, 2], "pads": [1, 0, 2, 2, 1, 3], "group": 2}
     same_as_onnxruntime(node_model("Conv", inputs, ["w", "b"], **options), {"x": inputs["x"]})
@@ -447,7 +447,7 @@ def test_caches_are_written_from_each_samples_place(mode: str) -> None:
 @pytest.mark.parametrize("length", [None, 4, 5, 8, 9])
 @pytest.mark.parametrize(("inverse", "onesided", "parts"), [(0, 0, 1), (0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 1, 2)])
 def test_fourier_transforms(length: int | None, inverse: int, onesided: int, parts: int) -> None:
-    """Against numpy's: longer than the signal, shorter, even and odd."""
+    """Compared with numpy: longer than the signal, shorter, even and odd."""
     x = noise(8, 3, 6, 2, parts).astype(np.float64)
     numbers = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
     transform = {(0, 0): np.fft.fft, (0, 1): np.fft.rfft, (1, 0): np.fft.ifft, (1, 1): np.fft.irfft}[inverse, onesided]

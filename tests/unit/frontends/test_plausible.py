@@ -1,4 +1,4 @@
-"""Sizes that are proposed for what a model leaves open: likely ones, and such as the model takes."""
+"""Proposed sizes for open dimensions: likely ones that the model accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COPY = "g (float[{dims}] x) => (float y) {{ y = Relu(x) }}"
 
 
 def proposed(body: str, **given: object) -> OpenInputsError:
-    """What is said of a model; with the sizes and values that it names the model loads."""
+    """Return the error about a model; with the sizes and values that it names the model loads."""
     model = text_model(body)
     with pytest.raises(OpenInputsError) as caught:
         load(model, **given)  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_sizes_follow_from_names_and_places(dims: str, shape: tuple[int, ...]) -
 
 
 def test_sizes_are_those_that_the_network_takes() -> None:
-    """The product wants rows of 3 x 64 x 64; the filter is larger than 28 x 28."""
+    """The product needs rows of 3 x 64 x 64; the filter is larger than 28 x 28."""
     error = proposed(
         """g (float[n, 3, h, w] x) => (float y) <float[1, 12288] one = {0}> {
         flat = Flatten(x) y = Gemm<transB = 1>(flat, one) }""".replace("{0}", "{" + ", ".join(["0"] * 12288) + "}")
@@ -92,7 +92,7 @@ BRANCH = """g (float[n, m] x, int64[1] rate) => (float y) {
 
 
 def test_a_value_that_decides_is_proposed_with_the_sizes() -> None:
-    """It is one that the model compares it with; the sizes fit the branch that it takes."""
+    """It is a value that the model compares with; the sizes fit the branch that it selects."""
     error = proposed(BRANCH)
     assert (error.shapes, error.values) == ({"x": (1, 512)}, {"rate": [16000]})
     assert "input_shapes={'x': (1, 512)}, bind={'rate': [16000]}" in str(error)
@@ -121,7 +121,7 @@ def test_what_is_tried_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_large_models_are_tried_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What counts is what is looked at: here a loop of 100 rounds of three nodes, and four nodes around it."""
+    """The number of visited nodes counts: here a loop of 100 rounds of three nodes, and four nodes around it."""
     runs: list[object] = []
     run = Importer.run
 

@@ -36,7 +36,7 @@ def grown(kinds: list[str], seed: int, dtype: npt.DTypeLike, **how: bool) -> Cha
 
 
 def check(chains: Chains) -> None:
-    """The device against onnxruntime, which computes node by node; no float is passed between groups."""
+    """Compare with onnxruntime, which computes node by node. No float is passed between groups."""
     model = chains.model()
     fed = inputs_of(model, 1)
     graph = load(model)
@@ -56,7 +56,7 @@ def check(chains: Chains) -> None:
 )
 @settings(max_examples=examples(60))
 def test_chains_with_exact_scales(kinds: list[str], seed: int, dtype: npt.DTypeLike, equal: bool) -> None:
-    """Scales are powers of two: then sums of floats do not depend on their order."""
+    """With powers of two as scales, float sums do not depend on their order."""
     check(grown(kinds, seed, dtype, equal=equal, exact=True))
 
 

@@ -1,4 +1,4 @@
-"""Nodes that contradict themselves, or ask for what there is not: an error that says so, for each rule."""
+"""Contradictory nodes and unsupported requests: an error for each rule."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_nodes_that_ask_for_what_there_is_not(
 
 
 def wide(*shape: int, dtype: Any = np.float32) -> Array:
-    """Any number of elements, in the memory of one."""
+    """Return any number of elements in the memory of one."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
@@ -234,7 +234,7 @@ TABLES: list[tuple[str, list[Array], list[str], dict[str, Any], int]] = [
 def test_tables_that_are_too_large(
     op_type: str, inputs: list[Array], constants: list[str], attrs: dict[str, Any], elements: int
 ) -> None:
-    """The limit is looked at before the table is made."""
+    """The limit is checked before the table is made."""
     model = node_model(op_type, {f"x{index}": x for index, x in enumerate(inputs)}, constants, **attrs)
     with pytest.raises(UnsupportedError, match=f"needs a table of {elements} elements; at most 16777216"):
         load(model)

@@ -1,4 +1,4 @@
-"""Shapes that a model leaves open: how they are shown, and filled in."""
+"""Open shapes of a model: how they are displayed and filled in."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_some_names_of_dimensions_are_none() -> None:
 
 
 def test_what_is_given_fills_in() -> None:
-    """A symbol that is fixed for one input is fixed for all."""
+    """A symbol fixed for one input is fixed for all."""
     inputs = [value("x", 3, "N", None), value("y", "N"), RANKLESS]
     found = declared_inputs(inputs, {"x": (3, 5, 7), "r": (2,)}, [])
     assert found == [("x", (3, 5, 7), DType.FLOAT32), ("y", (5,), DType.FLOAT32), ("r", (2,), DType.FLOAT32)]

@@ -1,4 +1,4 @@
-"""Slices as ONNX writes them: clamped as numpy clamps them, and in one form whatever they select."""
+"""Slices as in ONNX: clamped like numpy's, and in one canonical form."""
 
 from __future__ import annotations
 

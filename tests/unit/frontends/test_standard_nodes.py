@@ -1,4 +1,4 @@
-"""onnx's node tests: none fails, what once passed does so still, and each node becomes operators on record."""
+"""onnx's node tests: none fails, cases that once passed still pass, and each node becomes the recorded operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.onnx_node_tests.cases import BOUND, Verdict, recorded
 from tests.unit.frontends.standard_nodes import WANTS_CONSTANT, judged, on_record, operators
 
 LEAST_PASSED = 1400
-"""Cases that must pass; the suite of another onnx release may have a few fewer."""
+"""Number of cases that must pass; the suite of another onnx release may have a few fewer."""
 
 
 def verdicts() -> list[Verdict]:
@@ -26,7 +26,7 @@ def test_most_cases_pass() -> None:
 
 
 def test_what_passed_before_passes_still() -> None:
-    """The record is that of the standard's cases as they are: those that wanted constants have passed with them."""
+    """The record has the original cases; those that need constants passed with them."""
     now = {verdict.case: verdict for verdict in verdicts()}
     floor = {name.removesuffix(BOUND) for name in recorded()} & set(now)
     lost = [f"{name}: {now[name].reason}" for name in sorted(floor) if now[name].outcome != "passed"]
@@ -38,7 +38,7 @@ def test_no_refusal_is_for_want_of_a_constant() -> None:
 
 
 def test_nodes_become_the_operators_on_record() -> None:
-    """Right results by another way - a scatter for a copy, a loop of ten for one - are a change, too."""
+    """Right results computed in another way - a scatter for a copy, a loop of ten for one - are a change, too."""
     now, before = operators(), on_record()
     new = [f"{name}: {kinds}" for name in sorted(now) for kinds in sorted(now[name] - before.get(name, set()))]
     assert not new, "\n".join([*new, "if this is meant: python -m tests.unit.frontends.standard_nodes"])

@@ -42,7 +42,7 @@ def outputs(model: onnx.ModelProto | str, *arrays: np.ndarray, **shapes: tuple[i
 def test_broadcasting_as_an_attribute_is_understood(
     opset: int, axis: int, shape: tuple[int, ...], aligned: tuple[int, ...]
 ) -> None:
-    """At each axis, where all dimensions are equal and any other alignment would be as good."""
+    """At each axis, with all dimensions equal, so that any alignment would be valid."""
     x, bias = np.arange(27, dtype=np.float32).reshape(3, 3, 3), np.arange(1, 10, dtype=np.float32)[: math.prod(shape)]
     model = text_model(
         f"g (float[3,3,3] x, float{list(shape)} b) => (float[3,3,3] y) {{\n"
@@ -69,7 +69,7 @@ def test_operators_keep_their_names_and_declared_types_are_still_held_against_wh
 
 @converts
 def test_the_slope_of_a_prelu_is_one_for_each_channel() -> None:
-    """Even where it would broadcast from the last dimension, too."""
+    """Even if it could also be broadcast from the last dimension."""
     x, slope = np.arange(-18, 0, dtype=np.float32).reshape(2, 3, 3), np.array([1, 2, 3], np.float32)
     model = text_model("g (float[2,3,3] x) => (float[2,3,3] y) { y = PRelu(x, slope) }", opset=6)
     model.graph.input.append(helper.make_tensor_value_info("slope", onnx.TensorProto.FLOAT, [3]))
@@ -80,7 +80,7 @@ def test_the_slope_of_a_prelu_is_one_for_each_channel() -> None:
 @converts
 @pytest.mark.parametrize("parsed", [True, False])
 def test_weights_stay_where_they_are(tmp_path: Path, parsed: bool) -> None:
-    """In the file's bytes, or in a file beside it."""
+    """In the bytes of the file, or in a file beside it."""
     weight = np.random.default_rng(0).standard_normal((4, 1024)).astype(np.float32)
     model = text_model("g (float[3,4] x, float[4,1024] w) => (float[3,1024] y) { y = MatMul(x, w) }", opset=5)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))

@@ -1,4 +1,4 @@
-"""Zero points of integer weights stay beside them where the matrix unit can subtract them."""
+"""Zero points of integer weights stay separate if the matrix unit can subtract them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def byte(*shape: int) -> Array:
 
 
 def case(op_type: str, zero: Array) -> dict[str, Any]:
-    """Inputs of a node by name; w, w_zero are its weights and their zero point."""
+    """Return the inputs of a node by name; w, w_zero are its weights and their zero point."""
     x, w = (byte(1, 4, 5, 5), byte(6, 4, 3, 3)) if "Conv" in op_type else (byte(5, 8), byte(8, 6))
     given = {"x": x, "x_scale": SCALE, "x_zero": np.uint8(9), "w": w, "w_scale": SCALE, "w_zero": zero}
     if op_type.startswith("QLinear"):
@@ -36,7 +36,7 @@ def case(op_type: str, zero: Array) -> dict[str, Any]:
 
 
 def product(op_type: str, given: dict[str, Any], constants: list[str]) -> Op:
-    """The one matrix operator, after its outputs were compared: references, onnxruntime and the simulated device."""
+    """Return the only matrix operator after comparing outputs: references, onnxruntime and the simulated device."""
     model, fed = node_model(op_type, given, constants), {n: a for n, a in given.items() if n not in constants}
     graph = load(model)
     (mine,), wanted = evaluate(model, fed), runtime_outputs(model, fed, optimise=False)["y0"]

@@ -20,7 +20,7 @@ from npusim import errors
 
 
 def exceptions_of(module):
-    """The exception classes that a module defines."""
+    """Return the exception classes that a module defines."""
     found = [item for _, item in inspect.getmembers(module, inspect.isclass) if item.__module__ == module.__name__]
     return [item for item in found if issubclass(item, Exception)]
 

@@ -1,4 +1,4 @@
-"""Sync fences: states that everybody can look at, the first word is final, and one thread that waits for all."""
+"""Sync fences: states visible to everyone, a final first state, and one thread that waits for all."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def test_pipes_and_sockets(make: Callable[[], tuple[int, int]], said: bytes, sta
 
 
 class Kernel:
-    """Sync_files of a kernel, as far as user space sees them: an epoll instance stands for each.
+    """Sync files of a kernel as seen from user space; an epoll instance stands for each.
 
-    Like a sync_file it has no file type, polls as readable when it is signalled, with or without an error, and never
-    as writable. ``ioctl`` answers SYNC_IOC_FILE_INFO as drivers/dma-buf/sync_file.c does.
+    Like a sync file it has no file type, polls as readable when it is signalled, with or without an error, and never as
+    writable. ``ioctl`` answers SYNC_IOC_FILE_INFO as drivers/dma-buf/sync_file.c does.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ class Kernel:
         monkeypatch.setattr(fcntl, "ioctl", self.ioctl)
 
     def make(self, members: int = 1) -> tuple[int, Callable[..., None]]:
-        """A descriptor, and what settles it with the statuses of its members."""
+        """Return a descriptor, and a function that settles it with the statuses of its members."""
         poller, event = select.epoll(), os.eventfd(0)
         poller.register(event, select.EPOLLIN)
         self._events.append((poller, event))
@@ -162,7 +162,7 @@ class Kernel:
 
 
 def _target(descriptor: int) -> int:
-    """The same for duplicates of a descriptor: the inode of the one event that the instance watches."""
+    """Return the same value for duplicates of a descriptor: the inode of the only event that the instance watches."""
     with open(f"/proc/self/fdinfo/{descriptor}") as file:
         return int(next((line.split()[1] for line in file if line.startswith("tfd:")), -1))
 

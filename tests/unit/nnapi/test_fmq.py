@@ -1,4 +1,4 @@
-"""Message queues and the packets that go through them: there and back again, and every way of breaking one."""
+"""Message queues and their packets: round trips, and every way to damage one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engine tests run on two small devices, and see no settings of the user."""
+"""Engine tests run on two small devices, without the user's settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICES = "tiny,edge"
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[None]:
-    """Settings are read anew in each test, from its own environment."""
+    """Each test reads settings from its own environment."""
     for name in ("NPUSIM_ONNXIFI_LENIENT", "NPUSIM_ONNXIFI_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NPUSIM_ONNXIFI_BACKENDS", DEVICES)

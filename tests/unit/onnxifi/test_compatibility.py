@@ -1,4 +1,4 @@
-"""What a device can do, by status; and at what cost."""
+"""Compatibility of devices by status, and its cost."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.onnxifi import models
 from tests.support.onnxifi.engine_client import status_of
 
 MOST_CALLS = 20_000
-"""For a model of one node, which is compiled; bench.onnxifi tells what that is in time. Up to 8051 here, and more where
-other tests have read the same description: then what is remembered for it is compared."""
+"""For a model of one node, which is compiled; bench.onnxifi measures the time. Up to 8051 here, and more if other tests
+have read the same description, because cached results are then compared."""
 
 
 def compatible(model, device=0):
@@ -80,7 +80,7 @@ def test_grouped_convolutions_are_native_and_recurrent_layers_are_decomposed():
     ids=["norm", "hardmax", "parts", "one part", "pool", "steps", "transposed"],
 )
 def test_an_operator_that_becomes_several_of_the_device_is_a_fallback(node, status):
-    """In both answers, and whatever else is in the model."""
+    """In both statuses, whatever else is in the model."""
     assert compatible(node, 1) is status
     made, graph = engine.init_graph(engine.init_backend(1, ()), (), node, None)
     engine.release_graph(graph)
@@ -94,7 +94,7 @@ def test_what_is_done_with_the_operator_in_front_is_not_several():
 
 
 def test_inputs_that_cannot_come_as_weights_any_more_are_not_waited_for():
-    """Weights are initializers or descriptors; and where all inputs were weights, nothing would be left to run."""
+    """Weights are initializers or descriptors; if all inputs were weights, nothing would remain to run."""
     node = helper.make_node("Range", ["start", "limit", "delta"], ["y"])
     numbers = [models.tensor(name, (), TensorProto.INT32) for name in node.input]
     result = [models.tensor("y", ("n",), TensorProto.INT32)]

@@ -1,4 +1,4 @@
-"""Names and values are those of the header that C clients include."""
+"""Names and values equal those of the header for C clients."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ KINDS: dict[str, type[IntEnum | IntFlag]] = {
     "LOG_LEVEL": constants.LogLevel,
 }  # fmt: skip
 OURS = {"DATATYPE_BOOL"}
-"""ONNX's number, which clients send although the interface has no name for it."""
+"""ONNX's number, which clients send although the interface does not define it."""
 WITHOUT_PROPERTY = ("BACKEND_PROPERTY_CUDA_STREAM", "BACKEND_PROPERTY_OPENCL_CONTEXT")
-"""Their names in the specification leave out the word."""
+"""Their names in the specification lack the word."""
 
 
 def test_every_value_of_every_kind() -> None:

@@ -1,4 +1,4 @@
-"""Descriptors at the edge of what is allowed, and quantisation parameters of one for all."""
+"""Descriptors at the limits of what is allowed, and quantisation with one pair of parameters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_types_memories_and_places_that_there_are() -> None:
 
 
 def test_one_pair_of_parameters_has_no_axis() -> None:
-    """The axis is not looked at, whatever it is; with two pairs it counts."""
+    """The axis is ignored; with two pairs it counts."""
     descriptor = FLOAT._replace(
         data_type=DataType.UINT8, quantization_axis=99, quantization_params=1, scales=(0.5,), biases=(255,)
     )

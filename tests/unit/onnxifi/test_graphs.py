@@ -1,4 +1,4 @@
-"""Graphs: weights, quantised tensors, open shapes, properties; what is copied, kept and given back."""
+"""Graphs: weights, quantised tensors, open shapes, properties; what is copied, kept and released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def floats(*shape):
 
 
 def matmul(rows="N", kind=TensorProto.FLOAT):
-    """x [rows, 4] @ w [4, 6] -> y."""
+    """Build x [rows, 4] @ w [4, 6] -> y."""
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     return models.model([node], [models.tensor("x", (rows, 4)), models.tensor("w", (4, 6), kind)],
                         [models.tensor("y", (rows, 6))])  # fmt: skip
@@ -91,7 +91,7 @@ def test_an_offline_weight_with_data_is_a_weight(runs):
 
 
 def reshape(kind):
-    """x [2, 3] in the shape of a weight that is declared with a type."""
+    """Build x [2, 3] reshaped to a shape from a weight that is declared with a type."""
     node = helper.make_node("Reshape", ["x", "s"], ["y"])
     inputs = [models.tensor("x", (2, 3)), models.tensor("s", (1,), kind)]
     return models.model([node], inputs, [models.tensor("y", (6,))])
@@ -288,7 +288,7 @@ def test_graphs_give_their_memory_back():
 
 
 def weighted(mebibytes):
-    """A graph whose weights take so much."""
+    """Build a graph with this size of weights."""
     values = np.full((mebibytes << 18,), 2, np.float32)
     node = helper.make_node("Mul", ["x", "w"], ["y"])
     ends = [models.tensor("x", values.shape)], [models.tensor("y", values.shape)]

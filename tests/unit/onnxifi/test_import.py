@@ -1,4 +1,4 @@
-"""What importing hal.onnxifi needs, and how it does it."""
+"""What importing hal.onnxifi needs, and how it works."""
 
 from __future__ import annotations
 

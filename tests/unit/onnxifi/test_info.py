@@ -1,4 +1,4 @@
-"""Answers about devices come from their descriptions."""
+"""Device properties come from the descriptions."""
 
 from __future__ import annotations
 

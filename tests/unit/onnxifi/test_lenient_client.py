@@ -1,4 +1,4 @@
-"""A framework as ONNXIFI clients were: it sends what the specification refuses, and releases in its own order."""
+"""A framework like real ONNXIFI clients: it sends invalid models, and releases objects in its own order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ def lenient(monkeypatch):
 
 
 def node(op, inputs, outputs, **attributes):
-    """Every operator has an attribute that ONNX does not know."""
+    """Every operator has an attribute that ONNX does not define."""
     return helper.make_node(op, inputs, outputs, net_pos=3, **attributes)
 
 
 def network():
-    """Without a name, of an old version, its weights listed as inputs; the type of the new shape is a guess."""
+    """A graph without a name, of an old version, with weights listed as inputs; the type of the new shape is a
+    guess."""
     nodes = [
         node("Gemm", ["x", "w", "b"], ["h"], transB=1),
         node("Relu", ["h"], ["r"]),
@@ -38,7 +39,7 @@ def network():
 
 
 def partition_model():
-    """One operator as it is asked about: the shape is an initializer."""
+    """One operator as queried for support: the shape is an initializer."""
     values = [numpy_helper.from_array(np.array([3, 4], np.int64), "s")]
     inputs = [models.tensor("r", (2, 6)), models.tensor("s", (2,), TensorProto.INT64)]
     nodes = [node("Reshape", ["r", "s"], ["y"])]
@@ -82,7 +83,7 @@ def test_lenient_serves_it(lenient):
 
 
 def run(backend, graph, x, y):
-    """New addresses and new events each time."""
+    """Use new addresses and new events each time."""
     assert onnxifi.onnxSetGraphIO(graph, [x], [y]) == Status.SUCCESS
     _, start = onnxifi.onnxInitEvent(backend)
     end = MemoryFenceV1(event=0xDEAD)
@@ -94,7 +95,7 @@ def run(backend, graph, x, y):
 
 
 def test_integers_with_one_pair_of_parameters_and_an_axis_of_one(lenient):
-    """That client quantises along axis 1 whatever the rank is."""
+    """That client quantises along axis 1 for any rank."""
     _, ids, _ = onnxifi.onnxGetBackendIDs(2)
     _, backend = onnxifi.onnxInitBackend(ids[0])
     status, graph = onnxifi.onnxInitGraph(backend, None, models.unary("Neg", shape=(4,)))

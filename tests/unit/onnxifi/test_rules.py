@@ -1,4 +1,4 @@
-"""What a model must be: each rule broken alone, and what the lenient switch lets pass."""
+"""Rules of models: each one broken separately, and what the lenient mode accepts."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def _attribute(m):
 
 @pytest.mark.parametrize("place", [_graph_name, _domain, _input, _only_an_input, _output, _operator, _attribute])
 def test_names_that_are_not_utf_8(place):
-    """Protobuf hands them out as bytes, which nothing behind the gate expects."""
+    """Protobuf returns them as bytes, which later code does not expect."""
     model = relu()
     place(model)
     status, message = verdict(model.SerializeToString().replace(b"zzq", b"\xff\xfeq"))

@@ -1,4 +1,4 @@
-"""Bindings and runs: views of the client's memory, snapshots, order, time, faults, a device that goes."""
+"""Bindings and runs: views of client memory, snapshots, order, time, faults, removed devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices are backends: environment, file, default; and what is said about wrong ones."""
+"""Which devices are backends: environment, file, default; and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_numbers_are_those_of_the_header(prefix):
     ("kind", "prefix", "count"), [(constants.BackendInfo, "", 29), (constants.BackendProperty, "PROPERTY_", 5)]
 )
 def test_numbers_of_a_backend_are_those_of_the_header(kind, prefix, count):
-    """Two lists of the header share one prefix, and two properties have none of their own."""
+    """Two lists of the header share one prefix, and two properties lack a separate one."""
     text = HEADER.read_text(encoding="utf-8")
     found = dict(re.findall(r"#define ONNXIFI_BACKEND_(\w+)\s+(\d+)", text))
     assert {item.name: found.get(prefix + item.name, found.get(item.name)) for item in kind} == {
@@ -119,11 +119,12 @@ ABOUT_ATTRIBUTES = (
     "attribute opset is below 13",
     "output {} is used", "g_idx and weights that are packed for a GPU", "gather_axis and quantize_axis are the same",
 )  # fmt: skip
-"""Refusals that no pattern of CAUSES names, since they are about attributes."""
+"""Refusals that match no pattern of CAUSES because they concern attributes."""
 
 
 def refusals():
-    """The text of every refuse() and every reason for an UnsupportedError in the frontend, {} for what is filled in."""
+    """Return the text of every refuse() and every UnsupportedError reason in the frontend, with {} for inserted
+    values."""
     for path in sorted(Path(frontend.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "refuse":

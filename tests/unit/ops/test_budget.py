@@ -1,4 +1,4 @@
-"""The budget of a compilation: what it allows, what is taken from it, what its error says."""
+"""The budget of a compilation: what it allows, what is taken from it, and its error."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_the_inputs_that_a_value_follows_from() -> None:
 
 
 def test_whoever_asks_too_often_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of many refused nodes would take a time that grows with the square of their number."""
+    """Otherwise a model with many refused nodes would take quadratic time."""
     monkeypatch.setattr("npusim.ops.build.MAX_TRACED", 7)
     build = GraphBuilder("net")
     value = x = build.input("x", (2,), DType.FLOAT32)

@@ -1,4 +1,4 @@
-"""unary, binary, select and cast against scalar definitions and known values."""
+"""unary, binary, select and cast compared with scalar definitions and known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""conv, conv_transpose, matmul and pool against loops over every index."""
+"""conv, conv_transpose, matmul and pool compared with loops over every index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.graphs.single_operator import Array, run
 
 @st.composite
 def windows(draw: st.DrawFn) -> dict[str, Any]:
-    """Geometry of a small convolution or pool, one that fits."""
+    """Draw a valid geometry of a small convolution or pool."""
     pair = st.tuples(st.integers(1, 3), st.integers(1, 3))
     kernel, stride, dilation = draw(pair), draw(pair), draw(pair)
     pads = draw(st.tuples(*[st.integers(0, 2)] * 4))
@@ -27,7 +27,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def slow_conv(x: Array, w: Array, stride: Any, dilation: Any, pads: Any, groups: int, zero: int) -> Array:
-    """NCHW convolution, one product at a time, in Python numbers; padding counts as nothing."""
+    """Return an NCHW convolution, one product at a time, in Python numbers; padding does not count."""
     (n, _, h, wd), (oc, per, kh, kw) = x.shape, w.shape
     oh = (h + pads[0] + pads[2] - (kh - 1) * dilation[0] - 1) // stride[0] + 1
     ow = (wd + pads[1] + pads[3] - (kw - 1) * dilation[1] - 1) // stride[1] + 1
@@ -136,7 +136,7 @@ def test_illegal_convolutions_say_why(
 
 
 def slow_pool(x: Array, fn: str, window: dict[str, Any], out: tuple[int, int], include: bool) -> Array:
-    """NCHW pooling, one window at a time."""
+    """Return NCHW pooling, one window at a time."""
     n, c, h, wd = x.shape
     top, left, bottom, right = window["pads"]
     y = np.zeros((n, c, *out), np.float64)

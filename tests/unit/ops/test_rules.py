@@ -1,4 +1,4 @@
-"""Each kind by hand: the shapes and types that come out, what contradicts itself, the types that are refused."""
+"""Each kind by hand: output shapes and types, contradictions, refused types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Operands = Sequence[tuple[tuple[int, ...], DType] | None]
 
 
 def made(kind: str, operands: Operands, **attrs: Any) -> list[tuple[tuple[int, ...], DType]]:
-    """Shapes and types of the outputs."""
+    """Return shapes and types of the outputs."""
     build = GraphBuilder("g")
     tensors: list[Tensor | None] = []
     for index, entry in enumerate(operands):
@@ -290,7 +290,7 @@ def accepts(kind: str, operands: Operands, **attrs: Any) -> bool:
 
 
 def test_types_of_products() -> None:
-    """A ModelError is for operands whose sum has no type."""
+    """A ModelError is raised for operands whose sum has no type."""
     for x in DType:
         floats, integers = x.is_float, x in SMALL
         assert accepts("matmul", [((2, 2), x)] * 2) == (floats or integers or x is I32), x
@@ -332,7 +332,7 @@ def test_tables_that_are_computed_are_refused() -> None:
 
 
 def test_units() -> None:
-    """Who computes a kind; the one that depends on its attributes is asked with them."""
+    """The unit that computes a kind; if it depends on attributes, they are given."""
     units = {name: kind.unit for name, kind in REGISTRY.items() if isinstance(kind.unit, Unit)}
     assert {name for name, unit in units.items() if unit is Unit.MATRIX} == {"conv", "conv_transpose", "matmul"}
     assert {name for name, unit in units.items() if unit is Unit.SCALAR} == {

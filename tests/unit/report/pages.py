@@ -1,7 +1,7 @@
-"""Reports that together have every kind of line, as one text; ``python -m tests.unit.report.pages`` writes it anew.
+"""Reports that together contain every kind of line, as one text; ``python -m tests.unit.report.pages`` writes it again.
 
-The difference in version control then shows what readers will see. ``test_pages.py`` checks the reports of all other
-devices and programs against their figures in JSON.
+The diff in version control then shows what readers will see. ``test_pages.py`` compares the reports of all other
+devices and programs with their figures in JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PRICES = {
 
 
 def record() -> Iterator[str]:
-    """The lines of all pages."""
+    """Yield the lines of all pages."""
     yield "== by hand"
     yield from run.text(sample(), load_config("tiny"), "x float32[4]", top=2).splitlines()
     yield f"trace {_trace(sample().timeline)}"

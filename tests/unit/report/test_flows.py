@@ -1,4 +1,5 @@
-"""What a command waited for, and what waited for a unit, held against the waits of the program and a watched device."""
+"""What a command waited for, and what waited for a unit, compared with the program's waits and with a watched
+device."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def watched() -> Any:
 
 
 class Heads(Watcher):
-    """The most commands that were in a queue at once, counted as they come and end."""
+    """Counts the most commands in a queue from notifications."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""Numbers and tables for people."""
+"""Numbers and tables for readers."""
 
 import csv
 import io
@@ -144,7 +144,7 @@ def test_a_cell_of_two_lines_is_one() -> None:
 
 @given(st.text(st.sampled_from("=+-@\t\r\n \x1b[2J\u202e,\"'a1(\uff1d") | st.characters(), max_size=8))
 def test_no_cell_of_csv_is_a_formula_or_an_order(text: str) -> None:
-    """What a spreadsheet or a terminal would obey is shown; everything else comes back as it was."""
+    """Text that a spreadsheet or terminal would execute is made visible; everything else is unchanged."""
     written = fmt.csv_text(["name", text], [{"name": text, text: -1}, {}])
     (header, row, empty) = csv.reader(io.StringIO(written, newline=""))
     assert row[1] == "-1"  # a number stays one

@@ -1,4 +1,4 @@
-"""The page of two runs: made of what ``npusim compare --json`` says, and of that alone."""
+"""The page of two runs, made only from the output of ``npusim compare --json``."""
 
 from __future__ import annotations
 

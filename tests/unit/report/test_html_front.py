@@ -1,4 +1,4 @@
-"""What the page of a study is made of: the front, columns, effects, and what is refused."""
+"""The content of the page of a study: the front, columns, effects, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of a page: what names cannot do to it, and what it allows a browser."""
+"""The frame of a page: names cannot break out of it, and the browser permissions are minimal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page of a run is made of: bars, steps, roofs, energies, size, and the same bytes every time."""
+"""The content of the page of a run: bars, steps, roofs, energies, size, and reproducible bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data(text: str) -> dict[str, object]:
 
 
 def many_instructions(count: int, ops: int) -> Result:
-    """A run with so many instructions, on the units of two cores, in as many operators."""
+    """Return a run with ``count`` instructions on the units of two cores, in ``ops`` operators."""
     run, draw = demo_run(), random.Random(3)
     entries = [dataclasses.replace(run.program.ops[0], name=f"block{n}/layer{n}.convolution") for n in range(ops)]
     spans, ends = [], dict.fromkeys(("core0.dma0", "core0.dma1", "core0.matrix", "core0.vector", "core1.matrix"), 0)

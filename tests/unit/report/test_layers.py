@@ -1,4 +1,4 @@
-"""Which layers the time went to, and the sentence that says why."""
+"""The layers that took the time, and the sentence that says why."""
 
 import dataclasses
 

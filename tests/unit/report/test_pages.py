@@ -1,4 +1,4 @@
-"""Reports to the last character where each kind of line is first written, and by their figures everywhere else."""
+"""Exact reports for the first occurrence of each kind of line, and correct figures everywhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace, read back with Perfetto's own message definitions."""
+"""The trace decoded with Perfetto's own message definitions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(path: Path) -> Any:
 
 
 class Decoded:
-    """What a viewer makes of a trace: the rules of interning, track parents and slice nesting."""
+    """A trace as a viewer reads it: interning, track parents and slice nesting."""
 
     def __init__(self, trace: Any) -> None:
         self.tracks: dict[int, Any] = {}
@@ -151,7 +151,7 @@ def test_any_spans_come_back(tmp_path_factory: pytest.TempPathFactory, rows: lis
 
 
 def test_what_is_in_memories_is_a_counter_of_each_kind(tmp_path: Path) -> None:
-    """Of two changes in one nanosecond the later one counts, and a kind that is never there has no track."""
+    """Of two changes in one nanosecond the later one counts, and kinds that never occur have no track."""
     held = {"tile": 32, "value": 64}
     steps = [(1_000, {"value": 64}), (3_000, held), (3_400, {"tile": 16}), (5_000, {})]
     memories = [
@@ -167,7 +167,7 @@ def test_what_is_in_memories_is_a_counter_of_each_kind(tmp_path: Path) -> None:
 
 
 def test_arrows_go_from_what_was_waited_for(tmp_path: Path) -> None:
-    """One span may have several; each has a number of its own, so that no two are taken for one chain."""
+    """One span may have several arrows; each has a unique number, so that no two are joined to one chain."""
     write_trace(tmp_path / "t", Timeline(SPANS), OPS, 10**9, flows=[(0, 1), (0, 3), (1, 2)])
     arrows = Decoded(read(tmp_path / "t")).arrows
     load, product, drain, other = ("core0.dma0", 0), ("core0.matrix", 100), ("core0.matrix", 200), ("core1.dma0", 50)
@@ -181,7 +181,7 @@ def test_queues_are_counters_of_their_cores(tmp_path: Path) -> None:
 
 
 def test_a_long_run_is_a_small_file(tmp_path: Path) -> None:
-    """47 000 commands that begin at times without a pattern, as long as those of 250 layers, each with an arrow."""
+    """47 000 commands at irregular times, as in 250 layers, each with an arrow."""
     rng, spans, free = random.Random(3), [], dict.fromkeys(("core0.dma0", "core0.matrix", "core0.vector"), 0)
     durations = [rng.randrange(10**6) for _ in range(250)]
     for number in range(47_000):

@@ -16,7 +16,7 @@ def lines() -> list[str]:
 
 
 def find(start: str) -> list[str]:
-    """The words of the first line that begins with start."""
+    """Return the words of the first line that begins with start."""
     return next(line for line in lines() if line.strip().startswith(start)).split()
 
 

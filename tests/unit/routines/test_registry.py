@@ -1,4 +1,4 @@
-"""Which routines there are, and what they refuse."""
+"""Registered routines, and what they refuse."""
 
 from __future__ import annotations
 

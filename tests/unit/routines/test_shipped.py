@@ -1,4 +1,4 @@
-"""The routines that ship: shapes, what is charged, how they may be cut, what they compute and what they refuse."""
+"""The shipped routines: shapes, costs, allowed cuts, results and refusals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def charged(name: str, shapes: Shapes | None = None, **changes: Any) -> ScalarWo
 
 
 def computed(name: str, *arrays: npt.ArrayLike, **changes: Any) -> list[Any]:
-    """The outputs for these values; they are made with zeros in them, as the unit does it."""
+    """Return the outputs for these values; they start as zeros, as on the unit."""
     routine, types, params = latest_routine(f"npusim.{name}"), TYPES[name][0], {**TYPES[name][1], **changes}
     inputs = [np.asarray(array, dtype.storage) for array, dtype in zip(arrays, types, strict=True)]
     made = routine.outputs([Spec(a.shape, t) for a, t in zip(inputs, types, strict=True)], params)
@@ -250,7 +250,7 @@ APART, SAME = [0.0, 0.0, 1.0, 1.0], [4.0, 4.0, 6.0, 6.0]
 
 
 def test_of_boxes_that_overlap_the_best_stays() -> None:
-    """Class 1 of two rows with the same box, and of one apart; one score is below the threshold."""
+    """Class 1 of two rows with the same box, and of a separate one; one score is below the threshold."""
     scores = [[0.0, 0.5, 0.2], [0.0, 0.9, 0.1], [0.0, 0.4, 0.7]]
     boxes = [[*APART, *SAME, *APART], [*APART, *SAME, *APART], [*APART, *APART, *SAME]]
     kept, places, classes, batches, count = computed("box_nms", scores, boxes, [0, 0, 3])
@@ -262,7 +262,7 @@ def test_of_boxes_that_overlap_the_best_stays() -> None:
 
 
 def test_softer_kernels_lower_scores() -> None:
-    """The box that is the same: linear leaves nothing of 0.5, gaussian e^(-1 / sigma) of it."""
+    """For the identical box, linear leaves nothing of 0.5, gaussian e^(-1 / sigma) of it."""
     scores, boxes = [[0.0, 0.9], [0.0, 0.5]], [[*APART, *SAME]] * 2
     for kernel, sigma, wanted in ((1, 0.5, [0.9]), (2, 2.0, [0.9, 0.5 * np.exp(-0.5)]), (2, 0.5, [0.9])):
         kept, *_, count = computed("box_nms", scores, boxes, [0, 0], kernel=kernel, sigma=sigma)
@@ -276,7 +276,7 @@ def test_as_many_boxes_stay_as_are_wanted() -> None:
 
 
 def test_proposals_come_from_anchors() -> None:
-    """Two places of one anchor, 4 apart; deltas of 0: the anchor itself, moved there and clipped."""
+    """Two positions of one anchor, 4 apart, with deltas of 0: the anchor itself, moved there and clipped."""
     scores, deltas = [[[[0.25], [0.75]]]], np.zeros((1, 1, 2, 4))
     kept, boxes, batches, count = computed("proposals", scores, deltas, [[0, 0, 2, 2]], [[8, 5]], least_size=0.5)
     assert count[0] == 2
@@ -290,8 +290,8 @@ def test_proposals_come_from_anchors() -> None:
 
 
 def test_detections() -> None:
-    """Two anchors (y, x, h, w) apart from each other, one of which is beyond the threshold in two classes. The fast way
-    takes the best classes of a box, whatever their scores."""
+    """Two separate anchors (y, x, h, w), one of which exceeds the threshold in two classes. The fast way takes the best
+    classes of a box, whatever their scores."""
     scores = [[[0.1, 0.6, 0.5], [0.0, 0.2, 0.9]]]
     anchors = [[1.0, 1.0, 2.0, 2.0], [5.0, 5.0, 2.0, 2.0]]
     deltas = [[[0, 0, 0, 0], [10.0, 0, 0, 0]]]
@@ -323,7 +323,7 @@ def test_peaks_of_heat_maps() -> None:
 
 
 def test_regions_of_images() -> None:
-    """Pixels that count up: a maximum is the last pixel, a mean of samples lies in the middle."""
+    """With increasing pixels, a maximum is the last pixel, and a mean of samples is in the middle."""
     image = np.arange(16).reshape(1, 4, 4, 1)
     strides = {"height": 2, "width": 2, "stride_h": 2.0, "stride_w": 2.0}
     (pooled,) = computed("roi_pool", image, [[0, 0, 6, 6]], [0], **strides)
@@ -341,7 +341,7 @@ def test_keys_are_found_in_order() -> None:
 
 
 def test_hashes_follow_seeds_and_keys() -> None:
-    """A bit is that of a seed and a list of items: equal seeds give equal bits, weights of 0 take no part."""
+    """A bit depends on a seed and a list of items: equal seeds give equal bits, and items of weight 0 do not count."""
     seeds, items = [[0.25, 0.25], [0.5, -3.0]], [[1, 2], [3, 4], [5, 6]]
     (bits,) = computed("lsh_bits", seeds, items, [1, 0, 2])
     assert bits[0, 0] == bits[0, 1]

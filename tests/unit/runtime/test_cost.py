@@ -1,4 +1,4 @@
-"""What a small job costs the host."""
+"""The host cost of a small job."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.programs.streams import round_trip
 from tests.support.programs.timed_jobs import TINY
 
 MOST_CALLS = 380
-"""Of functions of Python and C, for a job of three commands whose course is known. It has been 375, of which 36 take
-and give back locks."""
+"""Python and C function calls for a job of three commands with a recorded course. It has been 375, of which 36 acquire
+and release locks."""
 
 
 @pytest.mark.unwatched

@@ -1,4 +1,4 @@
-"""Programs that are for what values of inputs decide: what they refuse, what the host is charged for them."""
+"""Programs for given decisions of inputs: what they refuse, and the host cost."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_program_in_a_file_cannot_tell_and_refuses(session: Session, tmp_path:
 
 
 def test_models_find_their_programs_again(tmp_path: Path) -> None:
-    """One for each outcome, in files, too; a new session checks inputs as the first one does."""
+    """One per outcome, also in files; a new session checks inputs like the first one."""
     found = []
     for x in (MORE, LESS, MORE + 1, LESS - 1):
         with Session(TINY, cache_dir=tmp_path) as session:

@@ -1,4 +1,4 @@
-"""The executor as one client sees it."""
+"""The executor as seen by one client."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_nobody_has_to_close_an_executor() -> None:
 
 @pytest.mark.parametrize("step", ["start", "finish"])
 def test_the_host_has_no_memory_for_a_job(executor: Executor, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The job says so, and the device goes on."""
+    """The job reports it, and the device continues."""
 
     def fail(*arguments: object) -> None:
         monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Results do not depend on the floating-point mode that a process, or a library in it, has set."""
+"""Results do not depend on the floating-point mode set by the process or by a library in it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXPECTED = X / np.float32(10)
 
 
 def mode(value: int | None = None) -> int:
-    """The control bits of this thread's MXCSR, before it is set."""
+    """Return the control bits of this thread's MXCSR before it is set."""
     libm = ctypes.CDLL("libm.so.6")
     environment = ctypes.create_string_buffer(32)
     libm.fegetenv(environment)
@@ -47,7 +47,7 @@ def changed(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def folded() -> bytes:
-    """y = max(x, a / 10), where the compiler divides."""
+    """Build y = max(x, a / 10), where the compiler divides."""
     nodes = [helper.make_node("Div", ["a", "ten"], ["b"]), helper.make_node("Max", ["x", "b"], ["y"])]
     constants = [numpy_helper.from_array(X, "a"), numpy_helper.from_array(np.float32(10), "ten")]
     graph = helper.make_graph(nodes, "g", [tensor("x", (4,))], [tensor("y", (4,))], constants)
@@ -65,7 +65,7 @@ def test_a_session(changed: int, model: bytes, x: np.ndarray) -> None:
 
 @pytest.mark.parametrize("here", [False, True])
 def test_an_executor(changed: int, here: bool) -> None:
-    """Its thread is made in the caller's mode; a small job is done on the caller's own thread."""
+    """Its thread is created in the caller's mode; a small job runs on the caller's own thread."""
     with Session("tiny", cache_dir=False) as session:
         program = session.compile(TENTH)
     results = []

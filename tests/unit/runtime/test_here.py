@@ -33,7 +33,7 @@ def made_for(executor: Executor, program: Program) -> Program:
 
 
 def elsewhere(work: Callable[[], Any]) -> Any:
-    """What ``work()`` gives on a thread that is not the main one."""
+    """Run ``work()`` on a thread that is not the main one, and return its result."""
     results: list[Any] = []
     thread = threading.Thread(target=lambda: results.append(work()))
     thread.start()
@@ -76,7 +76,7 @@ def test_the_main_thread_hands_its_jobs_over(executor: Executor) -> None:
 
 
 def long_program(executor: Executor) -> Program:
-    """Copies that take longer than the steps that are lent."""
+    """Return copies that take longer than the steps a submitting thread executes."""
     stream = Stream()
     for _ in range(300):
         stream.dma(copy(0, region(FIRST_IO), 4096))
@@ -112,7 +112,7 @@ def test_a_job_that_is_not_known_to_be_short_is_handed_over(
 
 
 def test_jobs_of_one_thread_keep_their_order(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs that are handed over and jobs that are done here, in turn."""
+    """Alternating jobs that are handed over and jobs executed on this thread."""
     program = made_for(executor, round_trip())
     admit, admitted = executor._dispatcher.admit, list[Job]()
 
@@ -157,7 +157,7 @@ def test_many_threads(executor: Executor) -> None:
 
 
 class Local:
-    """Something that only a frame of the caller holds."""
+    """An object referenced only by a frame of the caller."""
 
 
 @pytest.mark.parametrize("way", ["unplugged", "fault"])

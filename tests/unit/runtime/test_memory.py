@@ -1,4 +1,4 @@
-"""Device memory behind an executor: buffers, programs that stay or leave, counters that show what was moved."""
+"""Device memory behind an executor: buffers, programs that stay or are evicted, counters of transfers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small() -> Iterator[Executor]:
 
 
 def heavy(constant: int, slow: int = 0) -> Program:
-    """A program that takes more than a third of the small device's free memory, for as long as it runs."""
+    """Return a program that uses more than a third of the small device's free memory while it runs."""
     return adder(constant, slow=slow, config=SMALL, scratch=300_000)
 
 
@@ -84,7 +84,7 @@ def test_a_buffer_that_nobody_holds_is_released(executor: Executor) -> None:
 
 
 def test_a_job_keeps_its_buffers_until_its_end(executor: Executor) -> None:
-    """Seen from within, where what happens when is certain."""
+    """Observed from within, where the order of events is certain."""
     source, target = executor.buffer(SIZE), executor.buffer(SIZE)
     executor.write(source, values().data)
     block, dispatcher = source.block, executor._dispatcher

@@ -1,4 +1,4 @@
-"""Who comes first, whose time is over, and what a fault costs the others."""
+"""Order by priority, expired deadlines, and the effect of a fault on other jobs."""
 
 from __future__ import annotations
 

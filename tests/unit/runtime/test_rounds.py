@@ -21,11 +21,11 @@ pytestmark = pytest.mark.unwatched
 
 SIZE = 4
 LAST = 200
-"""The body looks up an entry of a table of so many; behind its end that is a fault."""
+"""The body looks up an entry of a table with LAST entries; an index beyond its end is a fault."""
 
 
 def counting(step: bytes) -> Program:
-    """y0 = x0 + step, byte by byte; and x0, as an int32, is looked up in a table."""
+    """Return y0 = x0 + step, byte by byte; x0, as an int32, is also looked up in a table."""
     stream = Stream()
     stream.dma(copy(0, region(FIRST_IO), SIZE))
     loaded = stream.dma(copy(SIZE, region(CONSTANTS), SIZE))
@@ -36,7 +36,7 @@ def counting(step: bytes) -> Program:
 
 
 class Loop:
-    """while x: x = x + step, in two buffers that take turns."""
+    """while x: x = x + step, in two alternating buffers."""
 
     def __init__(self, executor: Executor, step: int, start: int) -> None:
         self.executor = executor
@@ -50,7 +50,7 @@ class Loop:
         self.rounds: list[list[Job]] = []
 
     def step(self, rounds: int) -> None:
-        """Go on, as long as the condition is true."""
+        """Continue as long as the condition is true."""
         check, body = self.programs
         for _ in range(rounds):
             source, target = self.turn()
@@ -66,7 +66,7 @@ class Loop:
         return self.buffers[source], self.buffers[1 - source]
 
     def repeat(self, most: int) -> int:
-        """Repeat the last two rounds; the number of rounds that there have been."""
+        """Repeat the last two rounds; return the number of rounds executed."""
         count = self.executor.repeat(self.rounds[-2:], most)
         self.rounds += [self.rounds[-2 + number % 2] for number in range(count)]
         return len(self.rounds)

@@ -1,4 +1,4 @@
-"""Session: what goes in, what comes out, and what is refused with which words."""
+"""Session: inputs, outputs, and refusals with their messages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def session() -> Session:
 
 
 def identity(dtype: DType, shape: tuple[int, ...] = (2, 3)) -> Graph:
-    """Its elements, moved."""
+    """Build a graph that copies its elements."""
     build = GraphBuilder("identity")
     x = build.input("x", shape, dtype)
     return build.finish([build.add("transpose", [x], {"perm": tuple(range(len(shape)))[::-1]}, "y")])
@@ -177,7 +177,7 @@ BRANCH = """g (float[n] x, int64 rate) => (float y) { fast = Constant<value_int 
 
 
 def compiled(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the graphs that are compiled from now on."""
+    """Record the names of graphs compiled from now on."""
     seen: list[str] = []
 
     def counted(graph: Graph, config: Config, *rest: Any) -> Program:
@@ -230,7 +230,7 @@ def test_programs_are_remembered_until_the_session_is_closed(session: Session) -
 
 
 def test_compiling_powers_nothing_on(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many programs are forgotten for others."""
+    """However many programs are evicted from the cache."""
     monkeypatch.delattr("npusim.runtime.session.Dispatcher")
     for amount in range(REMEMBERED + 1):
         session.compile(increment(amount=amount))
@@ -283,7 +283,7 @@ def test_a_program_with_bound_inputs_takes_them_as_they_are(session: Session) ->
 
 
 def test_what_is_bound_is_a_part_of_the_key(tmp_path: Path) -> None:
-    """Two values are two files in the cache, and each is found again."""
+    """Two values give two cache files, and each is found again."""
     model, x = text_model(BRANCH), np.float32([-1, 2, 3])
     runs = [
         Session(TINY, cache_dir=tmp_path).run(model, {"x": x, "rate": np.int64(rate)}) for rate in (16000, 8000) * 2
@@ -404,7 +404,7 @@ def test_timing_only_needs_no_inputs_and_gives_no_outputs(session: Session) -> N
 
 
 def test_memory_makes_room_for_the_next_program() -> None:
-    """Each program takes more than half of the DRAM: the older one is unloaded, and loaded again when it runs again."""
+    """Each program takes more than half of the DRAM: the older one is unloaded, and loaded again for its next run."""
     build = GraphBuilder("large")
     x = build.input("x", (300_000,), DType.INT8)
     graphs = [build.finish([relu(build, x)])]
@@ -424,7 +424,7 @@ def test_memory_makes_room_for_the_next_program() -> None:
 
 
 def test_a_program_that_never_fits() -> None:
-    """It fits the DRAM, but not beside what the driver itself needs there."""
+    """It fits in the DRAM, but not beside the driver's own memory."""
     build = GraphBuilder("whole")
     x = build.input("x", (2**19 - 256,), DType.INT8)
     session = Session(TINY.with_(**{"dram.bytes": 2**20}), cache_dir=False)
@@ -485,7 +485,7 @@ def test_models_by_path_bytes_and_object(session: Session, tmp_path: Path) -> No
 
 
 class Forgetful(Driver):
-    """The reference driver with a mistake: it writes inputs after the doorbell, too."""
+    """The reference driver with an error: it writes inputs after the doorbell, too."""
 
     def start(self, loaded: LoadedProgram, job: DriverJob) -> None:
         super().start(loaded, job)

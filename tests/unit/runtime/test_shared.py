@@ -1,5 +1,5 @@
-"""Objects that several threads use at once: a session, its states and a driver give right results, a bare device and
-its bus one named error; nobody waits for ever, whoever closes, interrupts or calls back."""
+"""Objects used by several threads: a session, its states and a driver give right results, a bare device and its bus one
+named error. Nothing waits forever, whoever closes, interrupts or calls back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _threads_change_often() -> Any:
 
 
 def all_right(work: Callable[[int, int], object], count: int) -> None:
-    """``work(thread, number)`` in each thread, ``count`` times."""
+    """Call ``work(thread, number)`` in each thread, ``count`` times."""
     assert in_threads([lambda k=k: [work(k, n) for n in range(count)] for k in range(THREADS)]) == []  # type: ignore[misc]
 
 
@@ -65,7 +65,7 @@ def test_a_session_runs_a_thousand_times_from_four_threads() -> None:
 
 
 def everything(count: int) -> Counter[str]:
-    """All that a session has, at once; what was refused with a named error, by its class."""
+    """Use all parts of a session concurrently; return the named refusals by class."""
     session = Session(TINY, cache_dir=False)
     programs = [adder(number) for number in range(3)]
     shared = session.state({"x0": values(0)}, feeds={"y0": "x0"})
@@ -219,7 +219,7 @@ def test_other_threads_add_faults_and_watchers_to_a_device_in_use() -> None:
 
 
 class Calls(Watcher):
-    """Calls something in the midst of a run, once."""
+    """Calls something during a run, once."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._work = work
@@ -264,7 +264,7 @@ def test_a_close_from_another_thread_waits_for_the_run() -> None:
 
 
 def calls_in(work: Callable[[], object], stop_at: int = 0) -> int:
-    """How many functions of npusim are called; the one of number ``stop_at`` is interrupted from the keyboard."""
+    """Return the number of npusim functions called; a keyboard interrupt is raised in number ``stop_at``."""
     count = 0
 
     def look(frame: FrameType, event: str, argument: object) -> None:

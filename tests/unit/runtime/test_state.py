@@ -1,4 +1,4 @@
-"""State on the device: decoding token after token, recurrent values, and what a state refuses."""
+"""State on the device: decoding token by token, recurrent values, and what a state refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROW = 4 * 8 * 4
 
 @pytest.fixture(scope="module")
 def decoder() -> onnx.ModelProto:
-    """A GPT whose caches have as many rows as they are given; without a mask, which would fix them."""
+    """Build a GPT whose caches have any number of rows, without a mask, which would fix it."""
     model = gpt(SIZES)
     del model.graph.value_info[:]
     for value in (*model.graph.input[1:], *model.graph.output[1:]):
@@ -61,7 +61,7 @@ def tokens(count: int) -> Iterator[Any]:
 
 @pytest.mark.parametrize("rows", [0, 8, DOUBLING])
 def test_a_decoder_with_its_caches_on_the_device(session: Session, decoder: onnx.ModelProto, rows: int) -> None:
-    """The same bits as with caches that go to the host and back, and none of those transfers."""
+    """The same bits as with caches passed through the host, without these transfers."""
     past, names = empty(), [value.name for value in decoder.graph.output]
     with session.state(empty(), cache_rows=rows) as state:
         for count, x in enumerate(tokens(4), start=1):
@@ -110,7 +110,7 @@ def test_without_arithmetic_a_state_has_shapes_and_times(session: Session, decod
 
 
 def recurrent() -> onnx.ModelProto:
-    """y = h2 = tanh(x + h), and a constant c beside it."""
+    """Build y = h2 = tanh(x + h), and a separate constant c."""
     shape = [2, 4]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "h", "c", "y", "h2")]
     nodes = [
@@ -234,7 +234,7 @@ def test_a_value_that_decides_what_is_computed_cannot_be_in_a_state(session: Ses
 
 
 def test_an_executor_needs_one_buffer_for_both(decoder: onnx.ModelProto) -> None:
-    """Clients with buffers of their own bind input and output to the same one."""
+    """Clients with their own buffers bind input and output to the same one."""
     from npusim.runtime import Executor
 
     with Session("tiny", cache_dir=False) as session:

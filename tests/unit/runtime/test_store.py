@@ -1,4 +1,4 @@
-"""Who keeps programs: what is remembered, what is unloaded, and what may leave the device when room is short."""
+"""Program stores: what is cached, what is unloaded, and what is evicted from the device when memory is short."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.programs.executor_jobs import TINY, adder
 
 
 class Keeper:
-    """A store that remembers two programs, with a record of what it compiles and unloads."""
+    """A store that caches two programs, with a record of what it compiles and unloads."""
 
     def __init__(self, remembered: int = 2) -> None:
         self.compiled: list[str] = []
@@ -64,7 +64,7 @@ def test_a_program_that_is_needed_is_unloaded_when_nobody_needs_it_any_more() ->
 
 
 def test_a_program_that_was_needed_once_is_like_any_other() -> None:
-    """It is remembered, and may have come to the device again since: it is unloaded when it is forgotten."""
+    """It is cached and may have been loaded onto the device again, so it is unloaded when it is evicted."""
     keeper = Keeper()
     a = keeper.compile("a", needed=True)
     keeper.store.release([a])
@@ -125,7 +125,7 @@ def test_recent_values_to_the_limit() -> None:
 
 @dataclasses.dataclass(eq=False)
 class Loaded:
-    """A program on the device. ``idle``: free slots, that can be trimmed."""
+    """A program on the device. ``idle``: free slots that can be trimmed."""
 
     program: Program
     idle: bool = False
@@ -133,7 +133,7 @@ class Loaded:
 
 
 class Room:
-    """A driver with room for so many programs or blocks."""
+    """A driver with memory for a number of programs or blocks."""
 
     def __init__(self, free_bytes: int) -> None:
         self.free_bytes = free_bytes
@@ -165,7 +165,7 @@ class Room:
         self.done.append(("constants", loaded.program))
 
     def footprint(self, program: Program) -> tuple[int, int]:
-        """One that stays, and one more for each run."""
+        """One block that stays, and one more for each run."""
         return 1, 1
 
     def _take(self, what: object) -> None:

@@ -1,4 +1,4 @@
-"""Many threads on one executor: every job is settled once, and everything is given back."""
+"""Many threads on one executor: every job is settled once, and everything is released."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ JOBS = 30
 
 
 class Client:
-    """A thread's worth of jobs: arrays and buffers in and out, deadlines, aborts, callbacks."""
+    """The jobs of one thread: arrays and buffers in and out, deadlines, aborts, callbacks."""
 
     def __init__(self, executor: Executor, programs: list[Program], seed: int) -> None:
         self.executor = executor
@@ -232,7 +232,7 @@ run(executor, adder(), values())
 
 
 def test_a_higher_job_that_comes_later_does_not_wait_for_a_long_one() -> None:
-    """It comes from a callback, so at a time that does not depend on how fast threads are: the long job has begun."""
+    """It is submitted from a callback after the long job has started, independent of the speed of threads."""
     ended: list[str] = []
     with Executor(TINY) as executor:
         later: list[Job] = []

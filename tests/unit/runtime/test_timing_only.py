@@ -1,4 +1,4 @@
-"""Programs for timing alone: the same times, and no weight is read that decides nothing."""
+"""Programs for timing only: the same times, without reading weights that affect no decision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = LlamaSizes(layers=2, hidden=1024, heads=8, feed_forward=1024, vocabulary
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A decoder with random weights in a file."""
+    """Return a decoder with random weights in a file."""
     path = write_llama(tmp_path_factory.mktemp("llama"), SIZES)
     weights = path.with_suffix(".bin")
     numbers = np.random.default_rng(0).standard_normal(weights.stat().st_size // 2) / 32
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def without(model: Path, tmp_path: Path) -> Path:
-    """The same model, whose file of weights is not there: reading one of them would be an error."""
+    """Return the same model without its weight file, so that reading a weight is an error."""
     path = tmp_path / model.name
     path.write_bytes(model.read_bytes())
     return path
@@ -76,7 +76,7 @@ def test_only_a_program_for_timing_goes_without_its_weights(without: Path) -> No
 
 
 def test_memory_does_not_grow_with_the_weights(tmp_path: Path) -> None:
-    """Weights more than twelve times as large take as much memory, within a third, and a part of their own size."""
+    """Weights more than twelve times as large need as much memory, within a third, and a fraction of their own size."""
     peaks, sizes = [], []
     config = load_config("server").with_(cores=1)
     for hidden in (512, 2048):
@@ -129,7 +129,7 @@ def test_a_graph_is_told_from_others_without_its_weights(model: Path, monkeypatc
 
 
 def integer_model(path: Path, *, centred: bool) -> Path:
-    """A product with int8 weights in a file, their zero point 3 or none."""
+    """Return a product with int8 weights in a file and a zero point of 3 or none."""
     weight = TensorProto(name="w", dims=[512, 256], data_type=TensorProto.INT8, data_location=TensorProto.EXTERNAL)
     weight.external_data.add(key="location", value="w.bin")
     inputs = ["x", "w", "", "" if centred else "zero"]
@@ -145,8 +145,8 @@ def integer_model(path: Path, *, centred: bool) -> Path:
 
 
 def test_where_a_decision_depends_on_weights_they_are_read(tmp_path: Path) -> None:
-    """Whether they fit fewer bits, or int8 without their zero point: then they must be there, and the digest follows
-    from them as it does in a run with arithmetic."""
+    """Whether they fit in fewer bits, or in int8 without their zero point. Then they must exist, and the digest depends
+    on them as in a run with arithmetic."""
     plain = integer_model(tmp_path / "plain.onnx", centred=True)
     zero = integer_model(tmp_path / "zero.onnx", centred=False)
     with Session("tiny", cache_dir=False) as session:
@@ -169,7 +169,7 @@ def test_where_a_decision_depends_on_weights_they_are_read(tmp_path: Path) -> No
 
 
 def test_a_program_that_computes_is_as_good(model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What was compiled to compute is timed as it is."""
+    """A program compiled for arithmetic is timed as it is."""
     from npusim.compiler import pipeline
 
     made = []

@@ -1,4 +1,4 @@
-"""Jobs that end before their time, and faults, while others are parked: to the picosecond."""
+"""Aborted jobs and faults while others are preempted, to the picosecond."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_context_area_outside_of_dram_is_not_taken() -> None:
 
 
 def _layer() -> Program:
-    """One copy, for one layer of a network."""
+    """Return one copy for one layer of a network."""
     stream = Stream()
     stream.dma(copy(0, region(1), 64), op=0)
     return stream.program(scratch=64)
@@ -126,7 +126,7 @@ def _layer() -> Program:
 
 LOADED = TINY.with_(layer_bytes="8000 B")
 LOADING = LATENCY + 8000 * NS // 8
-"""Of one layer's instructions, at 8 bytes a ns."""
+"""Load time of one layer's instructions, at 8 bytes per ns."""
 
 
 def test_a_job_is_aborted_while_its_instructions_are_loaded() -> None:

@@ -1,4 +1,4 @@
-"""The shared link against a slow twin that goes picosecond by picosecond, and the laws that it must keep."""
+"""The shared link compared with a slow reference that steps picosecond by picosecond, and its laws."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EQUAL = (0,) * 6
 
 
 def simulate(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> tuple[list[int], SharedLink]:
-    """The end of each flow; capacity in bytes/ps."""
+    """Return the end of each flow; capacity in bytes/ps."""
     clock = Clock()
     link = SharedLink(clock, capacity * PS_PER_S)
     ends = [-1] * len(flows)
@@ -39,9 +39,11 @@ def simulate(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> 
 
 
 def fair_rates(caps: dict[int, int], capacity: int) -> dict[int, int]:
-    """Max-min fair rates in units of 1 byte/s by their definition: give one more to the poorest that can take it.
+    """Return max-min fair rates in units of 1 byte/s from their definition: give one more to the poorest that can use
+    it.
 
-    Of equally poor ones the last in (cap, order) first. Filling goes in steps of the largest amount that all can take.
+    Of equally poor ones the last in (cap, order) comes first. Filling is done in steps of the largest amount that all
+    can use.
     """
     rates = dict.fromkeys(caps, 0)
     left = capacity
@@ -62,7 +64,7 @@ def fair_rates(caps: dict[int, int], capacity: int) -> dict[int, int]:
 
 
 def twin(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> list[int]:
-    """The same ends, one picosecond at a time."""
+    """Return the same ends, simulated one picosecond at a time."""
     arrivals = sorted(range(len(flows)), key=lambda number: flows[number][0])
     rank = {number: position for position, number in enumerate(arrivals)}
     left = {number: flows[number][1] * PS_PER_S for number in arrivals}
@@ -129,7 +131,7 @@ def test_no_flow_beats_its_cap_and_all_together_not_the_link(flows: list[Flow], 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 300))
 def test_what_can_be_used_is_given_away(caps: list[int], capacity: int) -> None:
-    """Work conservation, to the last byte per second, also where shares are not whole numbers."""
+    """Work conservation, to the last byte per second, even if shares are not whole numbers."""
     link = SharedLink(Clock(), capacity)
     transfers = [link.start(1000, cap, lambda: None) for cap in caps]
     assert sum(transfer.rate for transfer in transfers) == min(capacity, sum(caps))

@@ -1,4 +1,4 @@
-"""Units of one core at its SRAM: alone on time, together no faster than the banks, to the picosecond."""
+"""Units of one core at its SRAM: on time when alone, and together no faster than the banks, to the picosecond."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npusim.sim.clock import Clock
 
 
 def ends(works: list[tuple[int, int, int]]) -> list[int]:
-    """When works of (start, duration, share) end."""
+    """Return when works of (start, duration, share) end."""
     clock = Clock()
     banks = Banks(clock)
     found = [0] * len(works)
@@ -82,7 +82,7 @@ def test_one_more_work_makes_no_other_end_earlier(works: list[tuple[int, int, in
 
 
 def _busy_core() -> Graph:
-    """A product whose tiles are added to something at once: the vector unit works beside the matrix unit."""
+    """Build a product whose tiles are added to something at once, so vector unit and matrix unit overlap."""
     build = GraphBuilder("busy")
     a, b, c = (build.input(name, (256, 256), DType.FLOAT32) for name in "abc")
     return build.finish([build.add("binary", [build.add("matmul", [a, b]), c], {"fn": Binary.ADD})])

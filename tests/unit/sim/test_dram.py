@@ -1,4 +1,4 @@
-"""Transfers to DRAM of kind jedec in the simulation: what they take alone, together, and in any program."""
+"""Transfers to DRAM of kind jedec in the simulation: their times alone, together, and in any program."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def durations(stream: Stream, scratch: int) -> list[int]:
 
 
 def column(rows: int, stride: int) -> Copy:
-    """``rows`` lines of 64 bytes from DRAM, gathered in SRAM."""
+    """Return ``rows`` lines of 64 bytes from DRAM, gathered in SRAM."""
     return Copy(0, (0, 0, 64, 1), region(SCRATCH), (0, 0, stride, 1), (1, 1, rows, 64), 1, ZERO4, ZERO4, 0)
 
 

@@ -1,6 +1,6 @@
-"""Times of the tiny device, worked out by hand: one cycle is 1 ns, DRAM gives 8 bytes a ns after 100 ns.
+"""Hand-computed times of the tiny device: one cycle is 1 ns, DRAM transfers 8 bytes per ns after 100 ns.
 
-Every gate is shown to be tight: closed one picosecond before, open at the picosecond.
+Every condition is shown to be exact: false one picosecond before, true at the picosecond.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def spans(device: NpuDevice) -> list[tuple[str, int, int]]:
 
 
 def first_dispatch(program: Program) -> int:
-    """Ring entry, region table and code, one after another, each with the DRAM's latency."""
+    """Return the time to read ring entry, region table and code one after another, each with the DRAM's latency."""
     table = 16 * len(program.region_bytes)
     return 3 * LATENCY + flow(ENTRY.size) + flow(table) + flow(len(program.code))
 
@@ -60,7 +60,8 @@ TWO_CHANNELS = TINY.with_(**{"dma.channels": 2})
 
 
 def two_transfers(first_wanted: int | None) -> Program:
-    """1024 bytes on each of two channels; a command waits for one of them, and behind it another for both."""
+    """Return 1024 bytes on each of two channels; a command waits for one of them, followed by one that waits for
+    both."""
     stream = Stream()
     loads = [stream.dma(copy(2048 * number, region(1), 1024), channel=number) for number in range(2)]
     if first_wanted is not None:
@@ -110,11 +111,11 @@ def test_a_transfer_to_two_cores_takes_the_time_of_one() -> None:
 BOTH = TINY.with_(
     **{"cores": 2, "exchange.bytes_per_cycle": 4, "exchange.latency_cycles": 5, "interconnect.multicast": True}
 )
-"""Two cores with a way between them, half as wide as the tiny device's channels."""
+"""Two cores with an exchange network half as wide as the tiny device's channels."""
 
 
 def handed_over() -> Program:
-    """y0 = x0: core 0 loads it, its channel hands it to core 1, which stores it."""
+    """Return y0 = x0: core 0 loads it, its channel passes it to core 1, which stores it."""
     stream = Stream()
     loaded = stream.dma(copy(0, region(FIRST_IO), 256))
     passed = stream.dma(exchange(512, 0, 256, 0, 2), loaded)
@@ -219,7 +220,7 @@ def test_two_slow_channels_do_not_disturb_each_other() -> None:
 
 
 def test_a_full_queue_holds_the_sequencer() -> None:
-    """Nine commands fill the queue of eight (one is taken at once); the tenth blocks the vector command behind it."""
+    """Nine commands fill the queue of eight (one is taken at once); the tenth blocks the vector command after it."""
     stream = Stream()
     for number in range(10):
         stream.dma(copy(0, 64 * number, 64))  # within SRAM: 8 beats
@@ -235,7 +236,7 @@ def test_a_full_queue_holds_the_sequencer() -> None:
 
 
 def start_machine(program: Program, config: Config = TINY) -> tuple[Machine, Stepper]:
-    """A machine with a program and its scratch region in DRAM, at the moment that its fetch begins."""
+    """Return a machine with a program and its scratch region in DRAM, at the start of the fetch."""
     machine = Machine(config)
     machine.memory.dram[: len(program.code)] = list(program.code)
     regions = tuple((1 << 16, size) for size in program.region_bytes)
@@ -263,7 +264,7 @@ def test_a_wait_opens_at_the_picosecond() -> None:
 
 
 def timing_only_entry(loaded: LoadedProgram) -> bytes:
-    """A ring entry, made by hand."""
+    """Return a handmade ring entry."""
     code = loaded.program.code
     return ENTRY.pack(ENTRY_MAGIC, 1, loaded.code, len(code), 4, loaded.slot.table, 1, loaded.slot.completion, 0, 0, 0)
 

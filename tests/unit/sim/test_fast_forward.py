@@ -1,4 +1,4 @@
-"""A job that is gone through in one go is, to the picosecond, the one that goes event by event."""
+"""A job simulated in one go equals, to the picosecond, the one simulated event by event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.programs.timed_jobs import TINY, Bench, long_job
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> list[FastForward]:
-    """The jobs that went in one go."""
+    """Record the jobs that were simulated in one go."""
     seen: list[FastForward] = []
     begin = FastForward.begin
 
@@ -52,11 +52,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[FastForward]:
 
 
 def never(*_: object) -> None:
-    """Nobody goes in one go."""
+    """Never simulate in one go."""
 
 
 def seen(program: Program, config: Config, jobs: int = 2) -> tuple[Any, ...]:
-    """All that can be seen of jobs that only time."""
+    """Return everything visible of timing-only jobs."""
     bench = Bench(config, preempt=False)
     loaded = bench.driver.load(program)
     records = bench.finish(*(bench.submit(loaded, Priority.MEDIUM) for _ in range(jobs)))
@@ -65,7 +65,7 @@ def seen(program: Program, config: Config, jobs: int = 2) -> tuple[Any, ...]:
 
 
 def both(program: Program, config: Config, view: Callable[[Program, Config], Any] = seen) -> Iterator[Any]:
-    """As one goes in one go, and as one goes event by event."""
+    """Yield the result in one go, and event by event."""
     yield view(program, config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Machine, "_fast_forward", never)
@@ -142,7 +142,7 @@ def test_not_where_a_unit_is_told_to_break(run: list[FastForward]) -> None:
 
 
 def interrupted(late_ps: int, abort_ps: int | None) -> tuple[Any, ...]:
-    """All that can be seen where a long job gives way to a short one of a higher class, and is perhaps aborted."""
+    """Return everything visible when a long job is preempted by a short one of higher priority, and perhaps aborted."""
     bench = Bench(TINY.with_(queue_depth=3))
     stream = Stream()
     for number in range(40):
@@ -259,7 +259,7 @@ def test_a_step_names_units_that_there_are(change: dict[str, Any], said: str) ->
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How often streams are decoded and verified by a device."""
+    """Count how often a device decodes and verifies streams."""
     counts = {"decode": 0, "verify": 0}
 
     def counted(name: str) -> Any:
@@ -322,7 +322,7 @@ def test_a_program_with_less_memory_than_it_was_compiled_for_passes_the_gate(gat
 
 
 def told(step: Step) -> tuple[Any, ...]:
-    """All of a step that times depend on."""
+    """Return everything in a step that affects times."""
     names = [field.name for field in dataclasses.fields(Step) if field.name != "instruction"]
     return (*(getattr(step, name) for name in names), step.kind)
 
@@ -344,7 +344,7 @@ def test_the_compilers_commands_cost_what_their_code_costs() -> None:
 
 
 def test_what_a_session_ran_goes_with_it() -> None:
-    """At once, without Python's search for circles: designs come one after the other, each with thousands of steps."""
+    """Freed at once without the garbage collector, because a search creates thousands of steps for each design."""
 
     def alive() -> int:  # by type: among all objects are some of other tests that do not like to be asked
         return sum(type(each) in (Step, Span) for each in gc.get_objects())

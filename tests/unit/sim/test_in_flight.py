@@ -1,6 +1,6 @@
-"""Transfers that a channel has asked for while it still moves older ones, worked out by hand on the tiny device.
+"""Hand-computed times of transfers requested while a channel still moves older ones, on the tiny device.
 
-One cycle is 1 ns; a transfer is set up for 11 ns, waits 100 ns for the DRAM, and then flows at 8 bytes a ns.
+One cycle is 1 ns; a transfer is set up for 11 ns, waits 100 ns for the DRAM, and then flows at 8 bytes per ns.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def timeline(program: Program, config: Config) -> Timeline:
 
 
 def spans(program: Program, config: Config, unit: str = "core0.dma0") -> list[tuple[int, int]]:
-    """Of one unit, from its first start."""
+    """Return the spans of one unit, relative to its first start."""
     found = [span for span in timeline(program, config).spans if span.unit == unit]
     return [(span.start_ps - found[0].start_ps, span.end_ps - found[0].start_ps) for span in found]
 
@@ -101,7 +101,7 @@ def test_a_wait_holds_before_a_transfer_is_asked_for() -> None:
 
 
 def test_counts_are_of_what_is_over() -> None:
-    """Who waits for the second of three in flight begins when that has ended, not a picosecond before."""
+    """A command that waits for the second of three transfers in flight starts exactly at its end."""
     stream = Stream()
     for _ in range(3):
         stream.dma(copy(0, region(SCRATCH), 64))

@@ -1,4 +1,4 @@
-"""The state of a job in a checkpoint is complete, and a value that cannot be is refused by its name."""
+"""The state of a job in a checkpoint is complete, and an invalid value is refused by name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.programs.saved_states import JOB, TINY, WRONG, checkpoint, re
 from tests.support.programs.stopped_jobs import seen
 
 MOMENTS = range(100_000, 3_700_000, 300_000)
-"""From the fetch of instructions to the completion record."""
+"""From the instruction fetch to the completion record."""
 END_PS = 10**9
 
 
 def ended(device: NpuDevice) -> tuple[Any, ...]:
-    """Timelines and memories at the end of the job."""
+    """Return timelines and memories at the end of the job."""
     timelines: dict[int, Timeline] = {}
     device.listener = timelines.__setitem__
     device.run_until(END_PS)

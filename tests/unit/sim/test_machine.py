@@ -1,4 +1,4 @@
-"""Which job finds its pinned weights in SRAM."""
+"""Which jobs find their pinned weights in SRAM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Memories beside the DRAM, each at a port of its own, worked out by hand on the tiny device.
+"""Hand-computed times of memories beside the DRAM, each with its own port, on the tiny device.
 
-One cycle is 1 ns; a transfer is set up for 11 ns. The DRAM then takes 100 ns and 8 bytes a ns, the memory of constants
-300 ns and 1 byte a ns, the L2 20 ns and 4 bytes a ns.
+One cycle is 1 ns; a transfer is set up for 11 ns. The DRAM then takes 100 ns and 8 bytes per ns, the memory of
+constants 300 ns and 1 byte per ns, the L2 20 ns and 4 bytes per ns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def timeline(program: Program, config: Config = DEVICE) -> Timeline:
 
 
 def taken(stream: Stream, config: Config = DEVICE) -> list[int]:
-    """Nanoseconds of each transfer, in the order of their ends."""
+    """Return the nanoseconds of each transfer, in the order of their ends."""
     job = timeline(stream.program(scratch=1 << 16, constants=bytes(4096)), config)
     return [(span.end_ps - span.start_ps) // NS for span in job.spans]
 

@@ -1,4 +1,4 @@
-"""Memories, regions, and plans that are kept."""
+"""Memories, regions, and cached plans."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""When a job is parked and comes back, on the tiny device: one cycle is 1 ns, DRAM gives 8 bytes a ns after 100 ns.
+"""When a job is preempted and resumed on the tiny device: one cycle is 1 ns, DRAM transfers 8 bytes per ns after 100
+ns.
 
-Jobs go straight into the device's rings, so that each arrives at a time of the test's choosing.
+Jobs are written directly to the device's rings, so that each arrives at a chosen time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def test_the_bench_takes_no_time_of_its_own() -> None:
 
 @pytest.mark.parametrize("early_ps", [1, 2, 200 * NS])
 def test_a_job_leaves_when_the_running_command_has_ended(early_ps: int) -> None:
-    """The higher job comes before the end of a command: the save begins at that end, to the picosecond."""
+    """The higher job arrives before the end of a command: the save starts exactly at that end."""
     ends = [span.end_ps for span in alone(long_job()).spans]
     bench = Bench()
     high = bench.driver.load(round_trip(64))
@@ -127,7 +128,7 @@ def test_high_interrupts_medium_which_has_interrupted_low() -> None:
 
 
 def test_a_job_that_comes_during_a_restore_has_the_machine_at_its_end() -> None:
-    """The context in DRAM is still good: nothing is saved a second time."""
+    """The context in DRAM is still valid, so nothing is saved again."""
     bench = Bench()
     high = [bench.driver.load(round_trip(64)) for _ in range(2)]
     low = bench.submit(long_job(), Priority.LOW)
@@ -171,7 +172,7 @@ def test_a_job_without_competitors_takes_what_it_took_before() -> None:
 
 
 def test_a_job_that_is_being_fetched_goes_back_into_its_ring() -> None:
-    """The table of its regions is on the way when the higher job comes: it has nothing to save, and begins again."""
+    """Its region table is being read when the higher job arrives: it has nothing to save, and starts again."""
     bench = Bench()
     high = bench.driver.load(round_trip(64))
     low = bench.submit(long_job(), Priority.LOW)
@@ -202,7 +203,7 @@ def test_counters_say_that_the_units_were_preempted() -> None:
 
 
 def test_a_stream_that_is_longer_than_the_fetch_buffer_goes_on() -> None:
-    """Fetching stops with the job and starts again with it, long before the next command is needed."""
+    """Fetching stops and resumes with the job, long before the next command is needed."""
     program = long_job(400)
     assert len(program.code) > 4 * FETCH_BYTES
     wanted = alone(program)
@@ -233,11 +234,11 @@ def test_a_job_in_its_last_command_ends_and_is_not_parked() -> None:
 QUICK = TINY.with_(**{
     "dma.setup_cycles": 0, "vector.setup_cycles": 0, "sram.latency_cycles": 0, "queue_depth": 32,
 })  # fmt: skip
-"""Units that are done with a command before the next one has been dispatched."""
+"""Units that finish a command before the next one is dispatched."""
 
 
 def quick_job(pairs: int) -> Program:
-    """Commands of a cycle or a few, for two units in turn."""
+    """Return commands of one or a few cycles, alternating between two units."""
     stream = Stream()
     for _ in range(pairs):
         stream.vector(add(0, 0, 0, 8))
@@ -246,7 +247,7 @@ def quick_job(pairs: int) -> Program:
 
 
 def test_commands_on_their_way_to_a_queue_arrive_before_the_job_leaves() -> None:
-    """With the first fetch, commands go off one a cycle until a queue of eight is full; the units keep up with that."""
+    """After the first fetch, one command per cycle is dispatched until a queue of eight is full; the units keep up."""
     config = QUICK.with_(queue_depth=8)
     wanted = alone(quick_job(12), config)
     first = min(span.start_ps for span in wanted.spans)
@@ -278,7 +279,7 @@ def test_a_job_that_leaves_dispatches_nothing_more() -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 32])
 def test_a_job_that_waits_for_its_own_commands_can_be_parked_at_any_time(depth: int) -> None:
-    """Quick commands are faster than the fetch: the sequencer starves now and then, and so when the job comes back."""
+    """Quick commands are faster than the fetch, so the sequencer sometimes starves, also after the job resumes."""
     config, program = QUICK.with_(queue_depth=depth), quick_job(200)
     wanted = alone(program, config)
     done = sorted((span.unit, span.kind) for span in wanted.spans)
@@ -295,7 +296,7 @@ def test_a_job_that_waits_for_its_own_commands_can_be_parked_at_any_time(depth: 
 
 
 def test_memories_come_back_as_they_were() -> None:
-    """The low job keeps a value in SRAM while the high one writes over all of it."""
+    """The low job keeps a value in SRAM while the high one overwrites all of it."""
     values = np.arange(64, dtype=np.uint8)
     stream = Stream()
     begun = stream.dma(copy(0, region(FIRST_IO), 64))

@@ -1,4 +1,4 @@
-"""A job that is played from a tape is, to the bit and the picosecond, the one that goes through every event."""
+"""A replayed job equals, to the bit and the picosecond, the one that goes through every event."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TWO_CORES = TINY.with_(**{"cores": 2, "dma.channels": 2})
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[Replayer]:
-    """The jobs that went by a tape."""
+    """Record the jobs that were replayed."""
     seen: list[Replayer] = []
     begin = Replayer.begin
 
@@ -48,7 +48,7 @@ def history(bench: Bench) -> list[dict[str, Any]]:
 
 
 def results(program: Program, inputs: list[np.ndarray[Any, Any]], config: Config) -> tuple[Any, ...]:
-    """All that can be seen of a program that runs with one input after another."""
+    """Return everything visible of a program that runs with one input after another."""
     bench = Bench(config, preempt=False)
     loaded = bench.driver.load(program)
     outputs = [bench.driver.run(loaded, {"x0": x} if program.inputs else {}) for x in inputs]
@@ -91,7 +91,7 @@ def test_records_share_nothing_that_changes() -> None:
 
 
 def bad_index_program() -> Program:
-    """Bytes by the indices in the input, after an addition that must happen once."""
+    """Return a gather of bytes by indices in the input, after an addition that must happen once."""
     stream = Stream()
     index = stream.dma(copy(0, region(FIRST_IO), 8))
     data = stream.dma(copy(64, region(1), 16))
@@ -129,7 +129,7 @@ def test_a_fault_of_the_data_comes_where_it_always_comes(
 @given(st.integers(0, 3000), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_a_job_that_is_disturbed_is_not_played(after_ns: int, aborted: bool) -> None:
-    """A job of a higher class, or an abort, at any time after the doorbell of a job whose tape is known."""
+    """A job of higher priority, or an abort, at any time after the doorbell of a recorded job."""
 
     def course() -> tuple[Any, ...]:
         bench = Bench()

@@ -1,4 +1,4 @@
-"""Values of a saved state: each accessor takes the values of its kind, up to its limits, and names what it refuses."""
+"""Values of a saved state: each accessor accepts values of its type, up to its limits, and names what it refuses."""
 
 from __future__ import annotations
 

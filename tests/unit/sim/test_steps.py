@@ -1,4 +1,4 @@
-"""Steps: what the simulator charges is what the cost model says, and what it refuses."""
+"""Steps: the simulator charges what the cost model says, and what it refuses."""
 
 from __future__ import annotations
 
@@ -120,5 +120,5 @@ def test_a_unit_is_bound_by_a_memory_where_others_cost_it_most(taken: int, bound
     ("taken", "bound"), [(59, "memory"), (80, "memory"), (81, "latency"), (119, "latency"), (120, "memory")]
 )
 def test_a_transfer_is_bound_by_what_it_spends_most_time_on(taken: int, bound: str) -> None:
-    """60 of latency and 40 of bytes: bytes that others hold up take longer, latency behind an older transfer less."""
+    """60 of latency and 40 of bytes: bytes delayed by others take longer, latency behind an older transfer less."""
     assert CommandCost(60, 100, bus_bytes=8, rate=1, bound="latency").bound_in(taken) == bound

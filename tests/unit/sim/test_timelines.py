@@ -1,4 +1,4 @@
-"""Programs of every kind take the time on record, to the picosecond."""
+"""Programs of every kind take exactly the recorded time."""
 
 from __future__ import annotations
 

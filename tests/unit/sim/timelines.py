@@ -1,6 +1,6 @@
-"""How long programs take, and what the units did meanwhile; ``python -m tests.unit.sim.timelines`` writes it anew.
+"""The time of programs, and what the units did meanwhile; ``python -m tests.unit.sim.timelines`` writes it again.
 
-The difference in version control then shows what a change to the simulator did.
+The diff in version control then shows the effect of a change to the simulator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _line(name: str, config: Config) -> str:
 
 
 def record() -> Iterator[str]:
-    """One line for each program on its device, and with banks behind it."""
+    """Yield one line for each program on its device, and with banks in addition."""
     for name in NAMES:
         yield f"{name}: {_line(name, CASES[name].config)}"
     for name in NAMES[:4]:

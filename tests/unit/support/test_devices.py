@@ -1,4 +1,4 @@
-"""The devices that stand for the others."""
+"""The devices that represent the others in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the fuzz of program files gets far enough to find anything, and would see it."""
+"""The fuzz of program files reaches deep enough to find errors, and would detect them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judging models do what they claim, by onnxruntime and onnx alone."""
+"""The test models compute what they claim, according to onnxruntime and onnx alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The random graphs are legal, and others compute something finite and informative from them."""
+"""The random graphs are valid, and other implementations compute finite and informative results from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same products in uint8: the largest that there are, where sums of two in 16 bits would saturate."""
+"""The same products in uint8, with the largest values, for which sums of two products would saturate in 16 bits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ types = pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 
 
 def outputs(build: ModelBuilder, output: str, x: Array) -> Array:
-    """What onnxruntime gives for the model in uint8."""
+    """Return the outputs of onnxruntime for the model in uint8."""
     model = unsigned(build.finish([output]))
     onnx.checker.check_model(model)
     stored = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
@@ -32,7 +32,7 @@ def outputs(build: ModelBuilder, output: str, x: Array) -> Array:
 
 
 def begun(shape: tuple[int, ...], dtype: type[np.generic]) -> tuple[ModelBuilder, Array, Array]:
-    """A model with an input, the largest values for it, and a zero point that makes them larger still."""
+    """Return a model with an input, the largest values for it, and a zero point that makes them larger still."""
     build = ModelBuilder("largest")
     build.input("x", shape, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     info = np.iinfo(dtype)
@@ -40,13 +40,13 @@ def begun(shape: tuple[int, ...], dtype: type[np.generic]) -> tuple[ModelBuilder
 
 
 def requantised(sums: Array, dtype: type[np.generic]) -> Array:
-    """Sums divided by the scale of the result; its zero point is 3."""
+    """Return sums divided by the scale of the result; its zero point is 3."""
     info = np.iinfo(dtype)
     return np.clip(np.rint(sums / RESULT_SCALE) + 3, info.min, info.max).astype(dtype)
 
 
 def operands(build: ModelBuilder, zero: Array, weight: Array) -> list[str]:
-    """Those of a quantised product, scales 1."""
+    """Return the operands of a quantised product with scales of 1."""
     one = build.const(np.float32(1))
     result = (build.const(RESULT_SCALE), build.const(np.array(3, zero.dtype)))
     return ["x", one, build.const(zero), build.const(weight), one, build.const(np.int8(-2)), *result]

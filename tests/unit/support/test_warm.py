@@ -1,4 +1,4 @@
-"""The warm Python does what Python does: arguments, folder, environment, streams, ends."""
+"""The warm Python behaves like Python: arguments, folder, environment, streams, exit."""
 
 from __future__ import annotations
 

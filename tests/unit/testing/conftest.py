@@ -1,4 +1,4 @@
-"""The plugin as a user's project has it: a folder with tests, run by pytest."""
+"""The plugin in a user's project: a folder with tests, run by pytest."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ FLAGS = (
 
 @pytest.fixture
 def flags(monkeypatch):
-    """What makes pytest load the plugin, where an installed npusim does not."""
+    """Options that make pytest load the plugin if npusim is not installed."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")]))
     installed = any(point.name == "npusim" for point in _entry_points())
     return FLAGS[2:] if installed else FLAGS
@@ -28,13 +28,13 @@ def flags(monkeypatch):
 
 @pytest.fixture
 def warm(monkeypatch, warm_python):
-    """pytester's processes have npusim imported when they begin."""
+    """pytester's processes start with npusim already imported."""
     monkeypatch.setattr(sys, "executable", str(warm_python))
 
 
 @pytest.fixture
 def project(pytester, flags, warm):
-    """``project(tests)`` runs a file of tests; further flags go to pytest."""
+    """``project(tests)`` runs a file of tests; further flags are passed to pytest."""
 
     def run(tests, *further, name="test_it"):
         pytester.makepyfile(**{name: SMALL + tests})

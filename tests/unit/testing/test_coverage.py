@@ -1,4 +1,4 @@
-"""Coverage of the hardware: what there is is what a device executes, and what is counted is what was exercised."""
+"""Hardware coverage: the items are what a device can execute, and what was exercised is counted."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_every_instruction_can_be_issued_and_no_point_is_twice():
 
 
 def test_what_is_executed_is_in_what_there_is():
-    """Were a value taken for one that means nothing, or a field forgotten, its count would have no place."""
+    """If a value were ignored or a field forgotten, its count would have no item."""
     collector = Collector()
     for case in CASES.values():
         with Session(case.config, cache_dir=False) as session:

@@ -1,4 +1,4 @@
-"""The plugin as a user's project has it: a folder with tests, run by pytest."""
+"""The plugin in a user's project: a folder with tests, run by pytest."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_golden_timelines_are_written_compared_and_told_apart(project, pytester)
 
 
 def test_each_test_id_has_a_file_of_its_own(project, pytester):
-    """Ids that one file name would show alike: by parameter, class, name of the run, and by all of them."""
+    """Ids with similar file names: by parameter, class, name of the run, and all of them."""
     tests = """
 @pytest.mark.parametrize("rows", [1, 2, 3, 4], ids=["a/b", "a b", "a_b", "A_b"])
 def test_it(npu, npu_golden, rows):

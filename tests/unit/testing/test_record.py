@@ -1,4 +1,4 @@
-"""Golden timelines: what is in them, that they read back, and what their differences say."""
+"""Golden timelines: their content, round trips, and the report of differences."""
 
 from types import SimpleNamespace
 
@@ -43,7 +43,8 @@ def test_work_of_layers_is_that_of_units(before):
 
 
 def test_a_line_says_nothing_of_what_came_before():
-    """Equal layers have equal lines wherever they are; but transfers wait for DRAM now and then, which is in theirs."""
+    """Equal layers have equal lines at any position, except that transfers may wait for DRAM, which is part of their
+    lines."""
     found = timed(EDGE.with_(**{"sram.keeps_values": False}), perceptron(64, (256, 256), 6))
     _, *inner, _ = found.layers.values()
     assert len({units["core0.matrix"] for units in inner}) == 1
@@ -102,14 +103,14 @@ PLANTED = {
 
 
 SHOWN = ("a rate of the matrix unit", "a slower memory", "less memory", "a slower clock")
-"""One of the array, of transfers, of another program, and of all; the others are slow."""
+"""One change of the array, of transfers, of the program, and of everything; the others are slow."""
 
 
 @pytest.mark.parametrize(
     "planted", [pytest.param(what, marks=[] if what in SHOWN else [pytest.mark.slow]) for what in PLANTED]
 )
 def test_a_regression_is_told_in_few_lines(before, planted):
-    """How much, which layer and unit first, and a cause that names the unit or the program."""
+    """How much, the first affected layer and unit, and a cause that names the unit or the program."""
     keys, unit = PLANTED[planted]
     now = timed(EDGE.with_(**keys))
     lines = changes(before, now, "golden")

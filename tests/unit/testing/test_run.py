@@ -1,4 +1,4 @@
-"""What is asserted of layers: each answer changes at its edge, and says how far from it the layer is."""
+"""Assertions on layers: each answer changes at its limit, and says how far from it the layer is."""
 
 from __future__ import annotations
 

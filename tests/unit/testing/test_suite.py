@@ -1,4 +1,4 @@
-"""The suite of the guide: three networks on three devices, as a user has it."""
+"""The guide's suite: three networks on three devices, as in a user's project."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The networks are those that their papers count, and their layers have the padding that frameworks give them."""
+"""The networks have the sizes given in their papers, and their layers have the padding of frameworks."""
 
 import math
 
@@ -81,7 +81,7 @@ SMALL = {
     "micronet_ad_m": (1, 32, 32, 1),
     "rnnoise": (1, 42),
 }
-"""Inputs of those that take no image of three colours."""
+"""Inputs of networks that do not take an RGB image."""
 
 
 def macs(op):
@@ -93,7 +93,7 @@ def macs(op):
 
 
 def size(name, shape):
-    """Millions of multiply-accumulates and of weights."""
+    """Return millions of multiply-accumulates and of weights."""
     ops = NETWORKS[name].make(shape).ops
     weights = sum(op.input(1).size for op in ops if op.kind in ("conv", "conv_transpose", "matmul"))
     return sum(map(macs, ops)) / 1e6, weights / 1e6
@@ -122,7 +122,7 @@ def test_both_versions_of_a_resnet_have_the_same_layers(depth):
 
 
 def test_the_unet_has_the_parameters_of_the_tutorial():
-    """With four numbers of a norm for each output, except of the last layer and of the end of the 16th block."""
+    """With four numbers of a norm per output, except for the last layer and the end of the 16th block."""
     ops = NETWORKS["unet_mobilenet_v2"].make((1, 128, 128, 3)).ops
     layers = [op for op in ops if op.kind in ("conv", "conv_transpose")]
     outputs = sum(op.output.shape[-1] for op in layers)
@@ -132,7 +132,7 @@ def test_the_unet_has_the_parameters_of_the_tutorial():
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_detectors_have_boxes_on_six_maps(version):
-    """Three boxes of each pixel of the first map, six of the others: 1917, as TensorFlow's models have."""
+    """Three boxes per pixel of the first map, six on the others: 1917, as in TensorFlow's models."""
     outputs = NETWORKS[f"ssd_mobilenet_v{version}"].make((1, 300, 300, 3)).outputs
     assert [x.shape[1] for x in outputs[::2]] == [19, 10, 5, 3, 2, 1]
     assert [math.prod(x.shape[1:]) // 4 for x in outputs[::2]] == [1083, 600, 150, 54, 24, 6]
@@ -141,7 +141,7 @@ def test_detectors_have_boxes_on_six_maps(version):
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_networks_have_the_published_parameters(name):
-    """To the last one: every output of a convolution has a scale and a shift, or a bias; ours are folded."""
+    """Exactly: every output of a convolution has a scale and a shift, or a bias; ours are folded."""
     image, published, plain = PARAMETERS[name]
     ops = NETWORKS[name].make((1, image, image, 3)).ops
     convolutions = [op.input(1) for op in ops if op.kind in ("conv", "conv_transpose")]
