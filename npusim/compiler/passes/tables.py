@@ -66,6 +66,9 @@ class _Tables:
             last = max(pending, key=lambda tensor: self._places.get(tensor, -1))
             if len(pending) == 1 and last.dtype in _BYTES and last.shape == op.output.shape:
                 found = last, ops[::-1]
+            # Other operators read the result of a table: a second table for its operand would keep the operand, too.
+            if last in self._makers and rewriter.uses[last] > 1:
+                break
             maker = self._makers.get(last) or rewriter.producer.get(last)
             if maker is None or not _is_scalar_function(maker, op.output.shape):
                 break

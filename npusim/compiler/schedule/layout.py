@@ -125,7 +125,8 @@ def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:
         # A tile takes all channels of a few pixels. If channels are contiguous, transfers have long runs.
         assert group.anchor is not None
         return _CHANNELS_LAST if group.anchor.attrs["layout"] == "NCHW" else rank
-    if kind in DENSE_KINDS or kind in VIEWS or kind in ("matmul", "normalize", "routine"):
+    # Where a slice is a copy, it keeps the order of its source: its readers take the same runs.
+    if kind in DENSE_KINDS or (kind in VIEWS and kind != "slice") or kind in ("matmul", "normalize", "routine"):
         return rank
     # Other kinds compute in any order. The order of a source gives loads and stores the same long runs.
     sources = group.loads() if group.anchor is None else [t for t in op.inputs if t is not None]

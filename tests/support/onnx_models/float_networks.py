@@ -16,6 +16,7 @@ from npusim.isa.functions import Binary, Unary
 from npusim.ops.build import GraphBuilder
 
 OPSET = 17
+_EPSILON = 1e-5
 _BINARY = {Binary.ADD: "Add", Binary.SUB: "Sub", Binary.MUL: "Mul"}
 _UNARY: dict[Unary, tuple[str, tuple[str, ...]]] = {
     Unary.RELU: ("Relu", ()),
@@ -39,6 +40,7 @@ class FloatExport:
         self._stored: list[onnx.TensorProto] = []
         self._rng = np.random.default_rng(0)
         self._name: dict[Tensor, str] = {tensor: tensor.name for tensor in graph.inputs}
+        self._factors: dict[Tensor, str] = {}
 
     def model(self) -> onnx.ModelProto:
         """Return the float model."""
@@ -120,6 +122,19 @@ class FloatExport:
                 self._node(op, kind, [x], **dict(zip(names, (attrs["p0"], attrs["p1"]), strict=False)))
 
     def _binary(self, op: Op, x: str) -> None:
+        factor, shift = self._factors.pop(op.input(0), None), op.input(1)
+        if factor is not None:
+            # As PyTorch exports a normalisation that does not follow a convolution.
+            channels = shift.size
+            rows = [
+                self._store(f"{op.name}.{name}", np.full(channels, value, np.float32))
+                for name, value in (("mean", 0), ("var", 1 - _EPSILON))
+            ]
+            self._node(op, "BatchNormalization", [x, factor, self._row(op, shift), *rows], epsilon=_EPSILON)
+            return
+        if op.attrs["fn"] == Binary.MUL and shift.data is not None:
+            self._factors[op.output], self._name[op.output] = self._row(op, shift), x
+            return
         self._node(op, _BINARY[op.attrs["fn"]], [self._operand(op, index) for index in (0, 1)])
 
     def _gather(self, op: Op, x: str) -> None:
@@ -159,12 +174,13 @@ class FloatExport:
         self._node(op, "Reshape", [f"{op.name}.t", shape])
 
     def _operand(self, op: Op, index: int) -> str:
-        tensor = op.input(index)
-        if tensor.data is None:
-            return self._name[tensor]
-        value = tensor.data.transpose(0, 3, 1, 2) if len(tensor.shape) == 4 else tensor.data
-        noise = self._rng.uniform(0.5, 1, value.shape).astype(np.float32)
-        return self._store(f"{op.name}.{index}", np.asarray(value * noise, np.float32))
+        return self._name[op.input(index)]
+
+    def _row(self, op: Op, row: Tensor) -> str:
+        """One number for each channel."""
+        assert row.data is not None
+        noise = self._rng.uniform(0.5, 1, row.size).astype(np.float32)
+        return self._store(f"{op.name}.row", np.asarray(row.data.reshape(-1) * noise, np.float32))
 
     def _pool(self, op: Op, x: str) -> None:
         attrs, image = op.attrs, op.input(0).shape

@@ -8,7 +8,7 @@ from npusim.device.npu import NpuDevice
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.hw.config import load_config
-from npusim.isa.base import decode
+from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Unary
 from npusim.isa.verify import Limits
 from npusim.ops.build import GraphBuilder
@@ -137,6 +137,24 @@ def test_parts_are_copied_where_they_cannot_lie_in_place():
     assert inside.time_ps < apart.time_ps
     [a], [b] = inside.outputs.values(), apart.outputs.values()
     assert a.tobytes() == b.tobytes()
+
+
+def test_parts_that_are_copied_keep_the_order_of_their_source():
+    """Half the channels of a convolution's result, which is NHWC in memory, as input of the next one."""
+    rng = np.random.default_rng(0)
+    net = GraphBuilder("parts")
+    x = net.input("x", (1, 16, 12, 12), DType.FLOAT32)
+    attrs = {"layout": "NCHW", "stride": (1, 1), "dilation": (1, 1), "pads": (0, 0, 0, 0), "groups": 1}
+    sizes = (32, 16, 1, 1), (16, 16, 1, 1), (8, 32, 1, 1)
+    weights = [net.const(rng.standard_normal(size, np.float32)) for size in sizes]
+    x = net.add("conv", (x, weights[0]), attrs)
+    half = net.add("slice", (x,), {"starts": (0, 16, 0, 0), "steps": (1,) * 4, "sizes": (1, 16, 12, 12)})
+    graph = net.finish([net.add("conv", (half, weights[1]), attrs), net.add("conv", (x, weights[2]), attrs)])
+    program = compile_graph(graph, TINY.with_(**{"dma.parts_in_place": False, "sram.keeps_values": False}))
+    [place] = [number for number, op in enumerate(program.ops) if op.kind == "slice"]
+    copies = [step.instruction.work() for step in decode(program.code) if step.op == place and step.unit == Unit.DMA]
+    # One copy, in runs of the 16 channels of a pixel: nothing is transposed in SRAM on the way.
+    assert [(work.bytes, work.run_bytes) for work in copies] == [(4 * 16 * 144, 4 * 16)]
 
 
 def pooled(kernel, stride, pad, fn="max", layers=1, outside=False):

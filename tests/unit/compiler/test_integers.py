@@ -364,3 +364,20 @@ def test_products_with_float16_scales_compute_on_integers() -> None:
     got = list(reference.run(prepared, feed).values())
     assert np.abs(got[0].astype(int) - wanted[0]).max() <= 1
     np.testing.assert_allclose(got[1].astype(np.float32), wanted[1].astype(np.float32), rtol=2**-9, atol=2**-9)
+
+
+def test_what_other_operators_read_is_not_computed_again_by_a_table() -> None:
+    """A requantisation of the result of a table reads the result; a table of its own would keep the operand, too."""
+
+    def graph(others: bool) -> Graph:
+        build = GraphBuilder("g")
+        real = dequantized(build, build.input("x", (4, 4), I8), 0.1, 0)
+        share = dequantized(
+            build, quantized(build, build.add("unary", [real], {"fn": Unary.SIGMOID}), 0.01, 0, I8), 0.01, 0
+        )
+        value = quantized(build, build.add("binary", [real, share], {"fn": Binary.MUL}), 0.1, 1, I8)
+        again = quantized(build, dequantized(build, value, 0.1, 1), 0.2, 3, I8)
+        return build.finish([again, value] if others else [again])
+
+    assert [kind for kind, _ in shown(graph(False))] == ["lookup"]
+    assert [kind for kind, _ in shown(graph(True))] == ["lookup", "dequantize", "quantize"]
