@@ -173,7 +173,7 @@ def test_a_device_recovers(fault: str) -> None:
     def come_and_go(saw: Saw) -> None:
         faults = device._engine.executor.faults
         faults.add([FAULTS[fault]])
-        if fault != "interrupts are lost":  # which delays, and hurts nobody
+        if fault != "interrupts are lost":  # these only cause delays
             until(lambda: saw(FAILURE))
         time.sleep(AFTER_S)
         faults.clear()

@@ -74,7 +74,7 @@ def test_a_buffer_lives_through_its_states(bench: Bench, prepared: Any, execute:
     ("inputs", "outputs"),
     [
         ("0m", "mm"),  # no token
-        ("?m", "mm"),  # a token of nobody
+        ("?m", "mm"),  # an unknown token
         ("fm", "mm"),  # of another prepared model
         ("mi", "mm"),  # for input 0, used as input 1
         ("mm", "mi"),  # as output 1
@@ -101,7 +101,7 @@ def test_wrong_uses(bench: Bench, prepared: Any, execute: Callable[..., Result],
     remaining = iter(pools)
     asked = [[next(remaining) if kind == "m" else places[kind] for kind in side] for side in (inputs, outputs)]
     check(execute(prepared, request_for(*asked)), INVALID)
-    assert np.array_equal(contents_of(places["b"]), numbers(9))  # what was refused has changed nothing
+    assert np.array_equal(contents_of(places["b"]), numbers(9))  # refused calls changed nothing
     for pool in pools:
         pool.close()
 

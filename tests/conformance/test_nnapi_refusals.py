@@ -39,7 +39,7 @@ def device() -> Iterator[Any]:
 
 def check_refused(device: Any, mutant: Mutant) -> None:
     """Check getSupportedOperations, and prepareModel twice: its launch and its callback give no model."""
-    if mutant.kind not in (PREFERENCE, PRIORITY):  # which only prepareModel is told
+    if mutant.kind not in (PREFERENCE, PRIORITY):  # only passed to prepareModel
         assert device.getSupportedOperations_1_3(mutant.model) == (REFUSED, [])
     found = prepare(device, mutant.model, priority=mutant.priority, preference=mutant.preference)
     assert found == (REFUSED, REFUSED, None)

@@ -61,7 +61,7 @@ def device() -> Iterator[Any]:
 def wrong_times(outcome: Outcome, measure: int, way: str) -> str:
     """Times must be reported exactly if they were requested and the execution succeeded."""
     timing: Any = outcome.timing
-    if way == "aidl burst":  # which has -1 for what is not measured
+    if way == "aidl burst":  # -1 stands for times that were not measured
         times = (timing.timeOnDeviceNs, timing.timeInDriverNs)
         timing = Timing(*(NOT_MEASURED if time == -1 else time for time in times))
     if not measure or outcome.status is not NONE:

@@ -16,7 +16,7 @@ def test_a_sample_of_the_suite_goes_as_the_table_says() -> None:
     found = [judge(*item) for item in list(items())[::STRIDE]]
     assert [case for case in found if case.outcome == "failed"] == []
     if f"With onnx {onnx.__version__}:" not in PATH.read_text(encoding="utf-8"):
-        return  # the table is that of another release, whose cases are others
+        return  # the table is for another release with other cases
     refused = on_record()
     wrong = {case.name: case for case in found if (case.outcome == "refused") != (case.name in refused)}
     assert not wrong, f"{wrong}: python -m tests.support.onnx_node_tests.suite"

@@ -95,7 +95,7 @@ def test_an_event_may_be_released_while_its_run_is_under_way(client: Client) -> 
     thread, answers = in_thread(lambda: onnxifi.onnxWaitEvent(end.event))
     asleep(thread)
     assert onnxifi.onnxReleaseEvent(end.event) == Status.SUCCESS
-    time.sleep(0.12)  # from time to time who waits looks for signals, and goes on waiting
+    time.sleep(0.12)  # the wait checks for signals from time to time
     onnxifi.onnxSignalEvent(start)
     onnxifi.onnxReleaseEvent(start)
     thread.join(SOON)

@@ -26,7 +26,7 @@ PLANTS: dict[str, list[_Plant]] = {
     "no-doorbell": [("npu_ring.c", _DOORBELL, "")],
     # Doorbell and TAIL in the wrong order.
     "doorbell-without-tail": [("npu_ring.c", _TAIL, ""), ("npu_ring.c", _DOORBELL, _DOORBELL + _TAIL)],
-    # The entry is written behind the doorbell.
+    # The entry is written after the doorbell.
     "entry-late": [("npu_ring.c", _ENTRY, "	err = 0;\n"), ("npu_ring.c", _DOORBELL, _DOORBELL + _ENTRY)],
     # The region table is written once more.
     "changed-in-flight": [

@@ -96,7 +96,7 @@ def test_while_the_next_timer_is_not_known_the_kernels_clock_stands(transport: U
     with kernel_of(transport, tmp_path) as kernel:
         bus = ready(kernel)
         kernel.say(REQUEST, kernel.now)
-        kernel.wait()  # it may have timers that it has not told
+        kernel.wait()  # it may have timers that it has not announced
         start = kernel.now
         for _ in range(3):
             bus.read(BAR_REGISTERS, 0, 4)
@@ -142,7 +142,7 @@ def test_jobs_take_the_same_cycles_as_in_this_process_and_the_same_time(
         start = transport.function.device.now_ps
         seen, times = script(BareDevice(device=transport.function.device, transport=lambda _: bus))
     device = NpuDevice(TINY)
-    device.machine.clock.advance(start)  # what the probe took
+    device.machine.clock.advance(start)  # the time of the probe
     expected, when = script(BareDevice(device=device))
     assert seen == expected
     # A kernel wakes up at whole nanoseconds.
@@ -248,7 +248,7 @@ def test_the_pin_comes_again_and_again_until_its_cause_is_cleared(transport: Uml
         transport.intx(False)
         kernel.say(REQUEST, kernel.now + 10**6)
         kernel.wait()
-        assert len(kernel.messages) == 4  # what was on its way
+        assert len(kernel.messages) == 4  # those in flight
         kernel.say(REQUEST, kernel.now + 10**6)
         kernel.wait()
         assert len(kernel.messages) == 4

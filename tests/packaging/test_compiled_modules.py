@@ -35,7 +35,7 @@ def test_imports_go_down(path: Path) -> None:
         if name == own:
             continue
         assert name in LEVELS, f"{path} imports npusim.{name}, which has no layer"
-        # A module of the root has no layer of its own: it is below all that import it.
+        # A module of the root has no layer: it is below everything that imports it.
         if own in LEVELS:
             assert LEVELS[name] > LEVELS[own], f"{path} imports npusim.{name}, which is not below {own}"
 

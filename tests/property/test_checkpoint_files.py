@@ -136,7 +136,7 @@ def test_a_state_that_is_none_is_refused(raw: bytes) -> None:
         _read(_sealed(raw, b"")).config()
 
 
-# What the checksum of a stranger's file says nothing about
+# Content that a checksum does not protect
 
 _NONSENSE = st.sampled_from(
     [None, True, -1, 0, 1, 2, 3, 7, 255, 2**31, 2**32, 2**63, 2**70, 2**200, "", "x", [], {}, [[]], 1.5]
@@ -176,7 +176,7 @@ def test_a_state_of_a_stranger_is_refused_or_goes_on(data: st.DataObject) -> Non
                 inside = inside[step]
             old = inside[last]
         except (KeyError, IndexError, TypeError):
-            continue  # it is below what has just been changed
+            continue  # it is below a value that was just changed
         near = st.integers(-3, 3).map(lambda by, old=old: old + by) if type(old) is int else _NONSENSE
         inside[last] = data.draw(_NONSENSE | near)
     device = NpuDevice(checkpoint.config())

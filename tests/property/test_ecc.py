@@ -68,7 +68,7 @@ class Bench:
 
         for number, job in jobs:
             finish(number, job)
-        for left in reversed(range(len(faults) + 1)):  # what was too late for those is found by the next
+        for left in reversed(range(len(faults) + 1)):  # faults too late for these jobs are found by the next one
             if not left:
                 device.faults.clear()
             driver.write(scratch[0], bytes(SCRATCH_BYTES if not self.inputs else 0))

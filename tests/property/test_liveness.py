@@ -64,7 +64,7 @@ TURNS: dict[str, Turn] = {
     "vector": Turn(False),
     "vector.lanes": Turn(4, SLOWER),
     "vector.lane_bytes": Turn(1, SLOWER),
-    # With one channel: with more, what 8-bit elements take is hidden behind the rest.
+    # With one channel; with more, the time of 8-bit elements is hidden by other work.
     "vector.packed": Turn(True, FASTER, {"vector.lanes": 1, "dma.channels": 1}),
     "vector.setup_cycles": Turn(500, SLOWER),
     "vector.setup_hidden": Turn(True, FASTER),

@@ -104,7 +104,7 @@ class Life(RuleBasedStateMachine):
         if fits is not NONE or not succeeds:
             uses.finish(None)
             return
-        target: Any = write.target(shape, len(data))  # the same, however often it is asked for
+        target: Any = write.target(shape, len(data))  # the same for repeated calls
         target.data[:] = data
         uses.finish([shape])
         self.contents = (shape, data)
@@ -144,7 +144,7 @@ class Life(RuleBasedStateMachine):
             assert uses.inputs[0].shape == shape
             read: Any = uses.inputs[0].buffer
             assert read.nbytes == len(data)
-            if bytes(read.data) != data:  # somebody has written the same number of bytes meanwhile: undefined
+            if bytes(read.data) != data:  # a concurrent write of the same size: undefined
                 assert any(read is buffer._memory for buffer in uses._buffers.values())
 
     def teardown(self) -> None:

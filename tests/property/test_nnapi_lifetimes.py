@@ -46,7 +46,7 @@ def test_models_may_be_dropped_while_the_driver_is_counting_them(device: Any) ->
         with device._engine.executor.programs._lock:
             models.clear()
             gc.collect()
-        prepared_model(device, add())  # whoever comes next finds the count right
+        prepared_model(device, add())  # the count is right for the next call
         return True
 
     assert within(work)

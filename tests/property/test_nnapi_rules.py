@@ -94,7 +94,7 @@ def test_rules_never_fail(kind: Op) -> None:
         operation = Operation(kind, numbers[: len(inputs)], numbers[len(inputs) :])
         for each in operands:
             if each.lifetime == Life.CONSTANT_COPY:
-                each.location.offset += 4  # behind what the referenced subgraphs use
+                each.location.offset += 4  # after the indices of the referenced subgraphs
         values = bytes(4) + bytes(maker.values)
         _check(Model(subgraph(operands, [operation]), branching().referenced, values), kind)
 

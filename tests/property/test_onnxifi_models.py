@@ -125,7 +125,7 @@ def test_a_damaged_model_has_a_status_and_both_functions_agree(damage, seed, cap
             assert status in RETURNS["onnxGetBackendCompatibility"]
             assert status is not Status.INTERNAL_ERROR
             if status in (Status.SUCCESS, Status.FALLBACK):
-                # A value that nobody gave and memory that is too small are all that may be found later.
+                # Only missing values and insufficient memory may be detected later.
                 assert initialise(backend, data) in (status, Status.UNSUPPORTED_SHAPE, Status.NO_DEVICE_MEMORY)
     assert caplog.records == [], "what nobody foresaw is logged with its traceback"
     assert len(seen) > 2

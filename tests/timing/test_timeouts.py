@@ -115,7 +115,7 @@ def right(found: Any) -> bool:
 def test_the_last_moment_is_in_time_and_the_next_one_is_not(way: str, length: int) -> None:
     found, _ = WAYS[way](length, [])
     assert right(found)
-    # A driver sees the end when it looks at the record, which takes a moment.
+    # A driver sees the end when it reads the record, which takes some time.
     found, moments = WAYS[way](length - (SUBMITTED_PS if way == "driver" else 1), [])
     assert isinstance(found, DeviceFaultError)
     assert found.code == "TIMEOUT"

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="make torch installs it")
 
 nn: Any = torch.nn
 TOLERANCE = 1e-4
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, which means to remove much of what is used here
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's deprecation warnings
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -407,7 +407,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_read_only_directory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if os.geteuid() == 0:  # to whom permissions mean nothing: refuse in their place
+    if os.geteuid() == 0:  # root ignores permissions, so refuse explicitly
 
         def refuse(*args: object, **kwargs: object) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

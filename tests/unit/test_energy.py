@@ -90,7 +90,7 @@ def test_a_program_is_decoded_once_and_one_that_was_made_here_never(
         write_program(program, tmp_path / "product.npu")
         read = read_program(tmp_path / "product.npu")
         first, second = (session.run(read, timing_only=True) for _ in range(2))
-        assert not decoded  # nobody has asked
+        assert not decoded  # computed on first use only
         assert first.energy == second.energy == made
     assert len(decoded) == 1
 

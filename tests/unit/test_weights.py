@@ -58,7 +58,7 @@ def test_who_writes_to_a_file_in_use_is_noticed(path: Path, way: str) -> None:
             file.truncate(4 * COUNT + (1 if way == "longer" else -1))
     with pytest.raises(FileCutError, match="was written to while weights in it were in use"):
         check([array])
-    assert WeightFile.at(path).stamp.size == path.stat().st_size  # whoever comes now maps what is there now
+    assert WeightFile.at(path).stamp.size == path.stat().st_size  # a new user maps the new content
 
 
 def test_a_file_that_loses_its_name_is_the_same(path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.carried import FOUND, replayed
 from tests.validation.regenerate import RECORD, figures
 
 GOLDEN = json.loads(RECORD.read_text("utf-8"))
-LIMITS = {  # MAPE and worst point in percent: what the project promises for these sets
+LIMITS = {  # MAPE and worst point in percent: the project's limits for these sets
     "scalesim_cycles": (0, 0),
     "gemmini_mesh16_rtl": (0, 0),
     "nvdla_nv_small_rtl_gemm": (3, 12),

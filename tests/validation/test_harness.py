@@ -102,7 +102,7 @@ def test_a_product_is_slower_by_its_dispatch_where_a_host_timed_it(tmp_path: Pat
 def test_padding_to_lanes_costs(tmp_path: Path) -> None:
     lines = "op,shape,avg_us,stable\nrelu,1024x128,1,1\nrelu,1000x100,1,1\nrelu,1001x128,1,1\n"
     whole, padded, fitting = (row for row in vector(records(tmp_path, lines), tmp_path) if isinstance(row, DataPoint))
-    assert padded.predicted < whole.predicted  # 1024 x 100, the longer side fills lanes
+    assert padded.predicted < whole.predicted  # 1024 x 100: the longer side fills lanes
     assert fitting.predicted == pytest.approx(whole.predicted, rel=0.03)
 
 

@@ -202,5 +202,5 @@ def test_a_qemu_with_both_channels() -> None:
     done = subprocess.run(command, input="info pci\nquit\n", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert 'id "npusim"' in done.stdout
-    assert "BAR2: 32 bit memory at 0xffffffffffffffff [0x03fffffe]" in done.stdout  # it has asked for the size
+    assert "BAR2: 32 bit memory at 0xffffffffffffffff [0x03fffffe]" in done.stdout  # while it queries the size
     assert "QEMU ended with 0" in done.stdout

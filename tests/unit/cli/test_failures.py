@@ -111,7 +111,7 @@ def test_signals_that_end_a_command(tmp_path: Path, number: int, code: int, line
     script = (
         "import signal, sys\n"
         "from tests.support.cli import fake_runtime\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whose parent ignores it inherits that
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a process inherits an ignored signal
         "signal.signal(signal.SIGTERM, signal.SIG_DFL)\n"
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "sys.modules['npusim.runtime'] = fake_runtime\n"
@@ -191,7 +191,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="6 requested and 2 written") as caught, replacing(tmp_path / "y.npy"):
-        raise OSError("6 requested and 2 written")  # as numpy says it
+        raise OSError("6 requested and 2 written")  # numpy's message
     assert caught.value.filename == str(tmp_path / "y.npy")
 
 

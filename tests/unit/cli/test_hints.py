@@ -21,7 +21,7 @@ from npusim.errors import NeedsValueError
 from npusim.frontends.onnx.signature import bound_array
 
 Cli = Callable[..., Any]
-# What separates words, options, names and values; what a shell expands; what a terminal does not show.
+# Separators of words, options, names and values; characters that a shell expands or a terminal does not show.
 CHARACTERS = "ab=, '\"$`\\!*;&|<>(){}[]~#\t\n\x1b\u0085\u202eäß漢-"
 NAMES = st.text(CHARACTERS, min_size=1, max_size=8)
 TYPES = (np.int64, np.int32, np.int16, np.int8, np.uint8, np.bool_, np.float32, np.float16)

@@ -260,7 +260,7 @@ def test_jobs_arrive_at_their_times() -> None:
     for arrival in arrivals:
         np.testing.assert_array_equal(arrival.outputs["y0"], answer(X0, X1))
     low, medium, high = (arrival.timeline for arrival in arrivals)
-    # The highest parks the one in the middle; the lowest, which came before it, has to wait for both.
+    # The highest preempts the middle one; the lowest, which arrived before it, must wait for both.
     assert medium.started_ps < high.started_ps < medium.started_ps + medium.time_ps <= low.started_ps
     assert (low.preemptions, medium.preemptions, high.preemptions) == (0, 1, 0)
     with pytest.raises(UsageError, match="at_ps must be >= "):

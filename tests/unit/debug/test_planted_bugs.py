@@ -42,7 +42,7 @@ def test_a_planted_bug_is_found(name: str, tmp_path: Path, capsys: pytest.Captur
     try:
         assert not np.array_equal(_run(program), answer(X0, X1)), "the bug does no harm"
     except DeviceFaultError:
-        pass  # it is refused, which is harm enough
+        pass  # the input is refused, which also counts as a failure
     file, script = tmp_path / "program.npu", tmp_path / "script"
     write_program(_for_tiny(program), file)
     script.write_text(bug.script)

@@ -49,7 +49,7 @@ def test_a_driver_goes_on_with_its_device(after_ps: int, tmp_path: Path) -> None
     assert other.device.now_ps == bench.device.now_ps
     assert other.driver.counters == bench.driver.counters
     assert other.driver.free_bytes == bench.driver.free_bytes
-    # It is a driver as any other: the next job comes out right, and is told from those before.
+    # It is a normal driver: the next job is right and distinguished from earlier ones.
     results = []
     for each in (bench, other):
         arrival = each.submit(JobRequest(each.debugger.programs[0], None, {"x0": X0, "x1": X1}))

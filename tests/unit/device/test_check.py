@@ -437,7 +437,7 @@ def test_the_same_without_a_mistake_is_without_a_finding(does: Callable[[Any], o
 def test_a_reset_at_the_end_needs_no_look() -> None:
     def ends(driver: Any) -> None:
         driver.submit(driver.load(round_trip(64)), {"x0": VALUES})
-        driver.inside[1].clear()  # so that close() asks for nothing
+        driver.inside[1].clear()  # so that close() waits for nothing
 
     assert found(Good, ends) == []
 
@@ -559,7 +559,7 @@ def test_an_interrupt_that_can_be_about_one_job_only_tells_of_its_end() -> None:
     device.close()
     assert device.checker is not None
     assert device.checker.findings == []
-    assert len(device.checker._flights) <= 1  # what is over is forgotten
+    assert len(device.checker._flights) <= 1  # finished jobs are removed
 
 
 def test_behind_the_proxy_nobody_knows_how_long_ago_the_driver_looked() -> None:

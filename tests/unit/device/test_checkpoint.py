@@ -82,7 +82,7 @@ def test_while_bytes_pass_from_core_to_core(at_ps: int, timing_only: bool, tmp_p
     inputs = {"x0": np.arange(2048).astype(np.uint8)}
     driver.submit(driver.load(stream.program([2048], [2048])), inputs, timing_only=timing_only)
     device.run_until(device.now_ps + at_ps)
-    if not timing_only:  # else nobody has looked yet: it goes in one go
+    if not timing_only:  # otherwise it is simulated in one go and has not started yet
         assert bool(device.machine.links["exchange"].transfers()) == (at_ps < 5_000_000)
     _goes_on_alike(device, tmp_path)
 
@@ -165,7 +165,7 @@ def test_a_job_that_is_aborted_and_one_that_was_reset(tmp_path: Path) -> None:
         _, job = _submitted(device)
         device.run_until(device.now_ps + 1_500_000)
         _write(device, "ABORT_SEQNO_LO", job.seqno)
-        _write(device, register, value)  # what was to come is void, and comes all the same
+        _write(device, register, value)  # the planned events are void, but still occur
         _goes_on_alike(device, tmp_path)
 
 

@@ -189,7 +189,7 @@ def test_outside_of_the_windows_a_copy_faults_with_the_address() -> None:
     assert (record.status, record.fault_code, record.fault_address) == (FAULT, FaultCode.HOST, 0x123_4567)
     copier.host.unmap(window)
     assert copier.copy(window.address | HOST, 0, 1).fault_address == window.address
-    assert copier.bare["STATUS"] == 1  # the engine has told and goes on
+    assert copier.bare["STATUS"] == 1  # the engine has reported the fault and continues
     assert copier.bare["COPY_HEAD"] == 3
 
 
@@ -244,7 +244,7 @@ def test_a_ring_of_copies_that_makes_no_sense() -> None:
     assert copier.bare["COPY_FAULT_CODE"] == FaultCode.RING
     copier.bare["COPY_SIZE"] = ENTRIES
     copier.bare["CONTROL"] = 2
-    assert copier.bare["COPY_HEAD"] == 1  # what the doorbell announced is dropped
+    assert copier.bare["COPY_HEAD"] == 1  # copies announced by the doorbell are dropped
     assert copier.copy(0, 64, 4).status == DONE
 
 

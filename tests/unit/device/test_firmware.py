@@ -89,7 +89,7 @@ def test_images(data: bytes, state: str) -> None:
 def test_an_image_with_any_bit_wrong_does_not_run(bit: int) -> None:
     damaged = bytearray(GOOD)
     damaged[bit // 8] ^= 1 << bit % 8
-    # The last 12 bytes of the header are its checksum and what is reserved, which nobody looks at.
+    # The last 12 bytes of the header are its checksum and reserved bytes, which are not checked.
     state, _ = after(bytes(damaged))
     assert (state is FirmwareState.RUNNING) == (24 <= bit // 8 < HEADER.size)
 

@@ -163,7 +163,7 @@ def test_the_pin_follows_the_level() -> None:
     assert levels == [True, False, True]
     host.config_write(space.COMMAND, 2, 6 | space.COMMAND_INTX_DISABLE)
     assert levels == [True, False, True, False]
-    assert host.config_read(space.STATUS, 2) & PENDING  # says so all the same
+    assert host.config_read(space.STATUS, 2) & PENDING  # reported nevertheless
     host.config_write(space.COMMAND, 2, 6)
     bare["INT_STATUS"] = DONE
     assert levels == [True, False, True, False, True, False]

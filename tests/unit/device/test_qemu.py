@@ -81,7 +81,7 @@ def serving(served: Served, path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:  # if nobody has come
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as knock:  # end accept()
                 knock.connect(str(path))
         thread.join(PATIENCE_S)
         assert not thread.is_alive(), "the server does not notice that QEMU has gone"

@@ -55,7 +55,7 @@ def test_regions_lie_anywhere_and_only_constants_and_inputs_have_to_be_filled(
     np.testing.assert_array_equal(
         np.frombuffer(raw, output.dtype.storage).reshape(output.shape), wanted.outputs[output.name]
     )
-    for address, size in zip(addresses, program.region_bytes, strict=True):  # what is behind a region is nobody's
+    for address, size in zip(addresses, program.region_bytes, strict=True):  # memory after a region is unused
         assert bare.bus.read_memory(address + size, spare) == bytes([GARBAGE]) * spare
     constants = bare.bus.read_memory(addresses[CONSTANTS], program.constants.nbytes)
     assert constants == program.constants.joined().tobytes()

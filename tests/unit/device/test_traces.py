@@ -337,7 +337,7 @@ def test_any_damage_is_seen(tmp_path_factory, data) -> None:
         trace = read_trace(path)
     except InputError:
         return
-    # A length that reaches behind the end: a file cut off.
+    # A length beyond the end: a truncated file.
     assert not trace.complete
 
 

@@ -168,7 +168,7 @@ def test_dram_is_mapped(served: Served, client: Client) -> None:
         assert bytes(served.device.machine.memory.slice(100, 4)) == b"abcd"
         served.device.machine.memory.store((64 << 20) - 1, b"z")
         assert mapped[-1:] == b"z"
-    with pytest.raises(PermissionError):  # nor made shorter: who reads behind the end of a mapping is killed
+    with pytest.raises(PermissionError):  # nor truncated: reading beyond the end of a mapping would kill the process
         os.ftruncate(client.fds[0], 4096)
 
 
@@ -250,7 +250,7 @@ def test_a_client_that_stops_in_the_midst_of_a_message_is_dropped() -> None:
     served = Served(patience_s=0.1)
     for said in (b"", b"\0\0\1", struct.pack("<HHIII", 1, VERSION, 20, 0, 0) + b"\0"):
         with served.client() as client:
-            with contextlib.suppress(BrokenPipeError):  # on a busy machine it is dropped before it says anything
+            with contextlib.suppress(BrokenPipeError):  # on a busy machine it is dropped before it sends anything
                 client.sock.sendall(said)
             dropped(client)
     served = Served()
@@ -351,9 +351,9 @@ def test_the_pin_masks_itself_until_it_is_unmasked(client: Client, event: int) -
     finish_a_job(client)
     assert asserted(event) == 1
     finish_a_job(client)
-    assert asserted(event) == 0  # it is asserted still, and masked
+    assert asserted(event) == 0  # it is still asserted, but masked
     client.call(SET_IRQS, struct.pack("<IIIII", 20, NONE | UNMASK, INTX, 0, 1))
-    assert asserted(event) == 1  # nobody has cleared the cause
+    assert asserted(event) == 1  # the cause was not cleared
     client.write(0, INT_STATUS, struct.pack("<I", 3))
     client.call(SET_IRQS, struct.pack("<IIIIIB", 21, BOOL | UNMASK, INTX, 0, 1, 1))
     assert asserted(event) == 0
@@ -458,7 +458,7 @@ def test_memory_in_a_file(served: Served, client: Client) -> None:
             failed = reach(served, client, address, size, value)
             assert isinstance(failed, DmaError)
             assert failed.address == where
-        assert os.pread(file, 1, 12287) == b"y"  # nothing of an access that goes beyond what it may is done
+        assert os.pread(file, 1, 12287) == b"y"  # an access beyond the limit does nothing
         os.ftruncate(file, 5000)
         failed = reach(served, client, 0x10000, 4096)
         assert isinstance(failed, DmaError)

@@ -119,7 +119,7 @@ def test_gone_at_any_access_of_a_run(back: int | None, values: Any) -> None:
         bus = Torn(NpuDevice(TINY))
         driver = Driver(bus)
         bus.goes(number, back)
-        with pytest.raises(DeviceFaultError):  # the device may say what it thinks of a job that it finds in pieces
+        with pytest.raises(DeviceFaultError):  # the device may report a fault for an incomplete job
             run_once(driver, bus, values)
 
 

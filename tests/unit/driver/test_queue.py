@@ -56,7 +56,7 @@ def test_seqnos_are_waited_for_in_any_order(driver: Driver, loaded: LoadedProgra
     for number in (3, 0, 4, 2, 1):
         assert np.array_equal(driver.wait(seqnos[number]).outputs["y0"], VALUES + number)
     assert loaded.running == 0
-    assert len(loaded.idle) == 5  # each of them had memory of its own, which serves again
+    assert len(loaded.idle) == 5  # each had separate memory, which is reused
     free = driver.free_bytes
     driver.wait(driver.submit(loaded, {"x0": VALUES}))
     assert driver.free_bytes == free

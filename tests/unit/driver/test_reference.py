@@ -69,7 +69,7 @@ def test_constants_are_written_once_by_the_first_run_that_computes() -> None:
     driver.run(loaded, timing_only=True)
     assert not any(device.bus.read_memory(loaded.regions[CONSTANTS], 100))
     assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [5] * 100
-    device.bus.write_memory(loaded.regions[CONSTANTS], bytes([6] * 100))  # what is there is used again
+    device.bus.write_memory(loaded.regions[CONSTANTS], bytes([6] * 100))  # the existing content is reused
     assert driver.run(loaded, {"x0": values}).outputs["y0"].tolist() == [6] * 100
 
 

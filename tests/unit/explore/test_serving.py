@@ -88,7 +88,7 @@ def test_a_decoder(folder: Path) -> None:
     phases = dict(found.steps)
     assert phases["prefill"] == figures.requests
     assert 0 < phases["decode"] < found.tokens  # steps are shared
-    # 4 bytes for each of WIDTH numbers of a token, of what the weights leave of the DRAM.
+    # 4 bytes for each of WIDTH numbers per token, in the DRAM left by the weights.
     assert found.cache_tokens[1] == pytest.approx(PRICED.dram.bytes / (4 * WIDTH), rel=0.01)
     assert 0 < found.cache_tokens[0] < found.cache_tokens[1]
     assert {tuple(sorted(each.sizes)) for each in found.timed} == {("batch", "length"), ("batch", "context")}

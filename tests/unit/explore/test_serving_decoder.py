@@ -106,7 +106,7 @@ def test_everybody_gets_all_tokens_and_the_device_does_one_thing_at_a_time(asks:
         assert begin + timed.total_ps <= after
     prompts = [timed for _, timed in found.steps if timed.phase == "prefill"]
     assert len(prompts) == len(asks)
-    # First come, first served: nobody begins before one who came earlier.
+    # First come, first served: no request starts before an earlier one.
     begun = [each.began_ps for each in sorted(found.served, key=lambda each: (each.arrived_ps, each.began_ps))]
     assert begun == sorted(begun)
     assert all(each.arrived_ps <= each.began_ps < each.token_ps[0] <= each.ended_ps for each in found.served)

@@ -45,7 +45,7 @@ def test_random_requests_of_one_length_wait_as_long_as_theory_says(timed: Timed,
     wanted = load / (2 * (1 - load)) * timed.total_ps
     mean = sum(each.waited_ps for each in served) / len(served)
     assert mean == pytest.approx(wanted, rel=0.03)
-    # Little: who waits on average is the rate times the wait.
+    # Little's law: the mean number of waiting requests is the rate times the wait.
     elapsed = max(each.ended_ps for each in served)
     figures = classed("m", served, elapsed)
     assert figures.queued[0] == pytest.approx(figures.rate * wanted / 10**12, rel=0.03)
@@ -74,7 +74,7 @@ def test_who_is_more_urgent_preempts(timed: Timed) -> None:
     assert sum(each.preemptions for each in lows) == 1
     (kept,) = [each for each in lows if not each.preemptions]
     assert (kept.device_ps, kept.energy_fj) == (timed.time_ps, timed.energy_fj)
-    # Saved and restored: what the SRAM and the accumulators hold passes the pins twice, in that time at the least.
+    # Save and restore: SRAM and accumulator contents pass the pins twice, which takes at least this time.
     (parked,) = [each for each in lows if each.preemptions]
     assert EDGE.matrix is not None
     moved = 2 * (EDGE.sram.bytes + EDGE.matrix.accumulator_bytes)

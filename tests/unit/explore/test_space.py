@@ -116,7 +116,7 @@ def problems(text: str, folder: Path = Path()) -> list[str]:
 
 def test_every_mistake_is_in_one_message() -> None:
     found = problems('bse = "edge"\n' + SECOND + '[search]\nbudget = "much"\n')
-    # What the tables hold is looked at when what they need is there.
+    # The contents of the tables are only checked if everything they need is present.
     assert found[0].startswith("space.toml: bse: unknown key (did you mean 'base'?)")
     assert any(line.startswith("space.toml: search.budget: must be a whole number, got 'much'") for line in found)
 

@@ -107,7 +107,7 @@ def test_gains_are_those_of_runs_and_the_best_is_first(model: Path) -> None:
     assert rows["dram.bandwidth"].gain_ps(DOUBLED) == base - doubled > 0
     assert rows["dram.bandwidth"].gain_ps(HALVED) is not None
     assert rows["dram.bandwidth"].best_ps == rows["dram.bandwidth"].gain_ps(INFINITE)
-    # The interrupt is the host's, and the whole of it is saved.
+    # The interrupt is host time, and all of it is saved.
     assert rows["host.irq"].gain_ps(INFINITE) == EDGE.host.irq_ps
     assert table.rows[0].resource.key == "matrix.throughput"
     assert not rows["dram.bytes"].moves

@@ -63,7 +63,7 @@ def test_workers_go_through_stretches_of_their_own(tmp_path: Path) -> None:
     for number, pid in map(str.split, log.read_text().splitlines()):
         by_worker.setdefault(pid, []).append(int(number))
     neighbours = sum(after == before + 1 for numbers in by_worker.values() for before, after in pairwise(numbers))
-    # Each of them begins a stretch anew as often as what is left can be halved, at the most.
+    # Each starts a new range at most as often as the rest can be halved.
     assert neighbours >= DESIGNS - 2 * DESIGNS.bit_length()
 
 

@@ -105,7 +105,7 @@ def test_a_session_whose_fault_did_not_happen_says_so_at_its_end() -> None:
     ):
         pass
     with pytest.raises(ZeroDivisionError), Session(TINY, cache_dir=False, faults=[NEVER]):
-        raise ZeroDivisionError  # this is what is told
+        raise ZeroDivisionError  # this is what must be reported
     with pytest.raises(ConfigError, match=r"what.hang: must be one of"):
         Session(TINY, faults=[Fault(AtJob(job=1), Hang(hang="core9.matrix"))])
     for timeout in (0, -1, "0 s", "1 parsec", True, 1.5):

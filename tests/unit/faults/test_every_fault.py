@@ -206,7 +206,7 @@ def test_the_driver_recovers_or_reports_and_the_next_job_is_right(when: str, wha
     assert (again.device.now_ps, again.digests) == (course.device.now_ps, course.digests)
     assert again.device.faults.happened == course.device.faults.happened
 
-    # Without arithmetic the host copies nothing: what is a matter of its time, too, comes at another moment of the job.
+    # Without arithmetic the host copies nothing, so events that depend on its time occur at another moment of the job.
     if not isinstance(fault.when, AtTime) and not isinstance(getattr(fault.what, "lasts", ""), int):
         timed = Course(fault, arithmetic=False).go()
         assert [each if isinstance(each, str) else each[1] for each in timed] == [

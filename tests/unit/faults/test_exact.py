@@ -142,7 +142,7 @@ def test_a_reset_that_never_comes_back_does_when_the_fault_is_over() -> None:
     bare["CONTROL"] = 1
     assert bare["STATUS"] == 0
     until(bare, T + 9000)
-    assert bare["STATUS"] == 0  # nobody has reset it since
+    assert bare["STATUS"] == 0  # it was not reset since
     bare["CONTROL"] = 1
     assert bare["STATUS"] == 1
 

@@ -69,7 +69,7 @@ def test_a_range_of_one_value(value: float) -> None:
 
 @given(hnp.arrays(np.float32, hnp.array_shapes(max_side=4), elements=SMALL | st.just(0.0), fill=st.just(0.0)))
 def test_the_range_of_any_values(x: np.ndarray) -> None:
-    assume(not 0 < np.abs(x).max() < 1e-30)  # whose scale has few bits, or none
+    assume(not 0 < np.abs(x).max() < 1e-30)  # their scale has few bits or none
     check_dynamic_range(x)
 
 

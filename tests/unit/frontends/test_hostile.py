@@ -109,7 +109,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_inconsistent_graphs_are_told(body: str, message: str | None) -> None:
-    if message is None:  # an index that is out of range is found when it is used, which here is at run time
+    if message is None:  # an index out of range is only detected at run time
         load(text_model(body.replace("=> (float y)", "=> (float[2] y)")))
         return
     with pytest.raises(ModelError, match=message):

@@ -246,7 +246,7 @@ def test_who_needs_a_value_names_the_inputs_that_it_follows_from() -> None:
         sum = Add(a, b) y = Reshape(x, sum) z = Reshape(x, many) }""")
     with pytest.raises(UnsupportedError) as caught:
         load(model)
-    assert not isinstance(caught.value, NeedsValueError)  # so large an input is data, which nothing binds unasked
+    assert not isinstance(caught.value, NeedsValueError)  # such a large input is data and not bound by default
     assert [(name, reason) for name, _, reason in caught.value.reasons] == [
         ("Reshape_1", "input 1 must be a constant; it follows from input 'a', 'b'"),
         ("Reshape_2", "input 1 must be a constant; it follows from input 'many'"),
@@ -254,7 +254,7 @@ def test_who_needs_a_value_names_the_inputs_that_it_follows_from() -> None:
     del model.graph.node[2], model.graph.output[1]
     with pytest.raises(NeedsValueError) as caught:
         load(model)
-    assert caught.value.values == {"a": [0], "b": [0]}  # of what was tried, a shape that y can have
+    assert caught.value.values == {"a": [0], "b": [0]}  # a tried value that is a valid shape of y
     assert load(model, bind=caught.value.values).outputs
     model.graph.node.add(op_type="Det", input=["x"], output=["d"])
     model.graph.output.add(name="d")

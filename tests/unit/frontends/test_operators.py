@@ -115,7 +115,7 @@ def test_resize_to_sizes(mode: str, coordinates: str, nearest: str, sizes: tuple
         attributes["exclude_outside"] = 1
     model = node_model("Resize", inputs, ["roi", "scales", "sizes"], opset=19, **attributes)
     if mode == "nearest":
-        # Positions that fall between two pixels are decided by the last bit of a float32, which is not ours to copy.
+        # Positions halfway between two pixels depend on the last bit of a float32, which need not match.
         ratio = [size / before for size, before in zip(sizes, (5, 6), strict=True)]
         assume(all(float(r).is_integer() for r in ratio))
     same_as_onnxruntime(model, {"x": x}, rtol=1e-3)

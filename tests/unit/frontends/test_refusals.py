@@ -25,7 +25,7 @@ def i(*values: Any) -> Array:
 IMAGE = f(1, 4, 6, 6)
 Q = np.ones((2, 6), np.uint8)
 
-# operator, inputs (those after the first are constants), attributes, what is said
+# operator, inputs (those after the first are constants), attributes, error text
 DAMAGED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("GridSample", [IMAGE, f(2, 3, 3, 2)], {}, r"grid \[2, 3, 3, 2\] does not fit input"),
     ("GridSample", [IMAGE, f(1, 3, 3, 3)], {}, r"grid \[1, 3, 3, 3\] does not fit input"),

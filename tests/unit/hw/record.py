@@ -18,7 +18,7 @@ from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork, Work
 PATH = Path(__file__).with_name("costs.txt")
 I8, I16, I64, F16, F32 = DType.INT8, DType.INT16, DType.INT64, DType.FLOAT16, DType.FLOAT32
 
-# Odd sizes: nothing divides evenly, and what is rounded shows.
+# Odd sizes: nothing divides evenly, so rounding is visible.
 WORKS: dict[str, Work] = {
     "matmul": MatrixWork(I8, 1, 1, 37, 70, 150, 1, 1, False, True, True, 1),
     "matmul, a row": MatrixWork(I8, 1, 1, 1, 19, 5, 1, 1, False, True, True, 4),

@@ -9,7 +9,7 @@ from npusim.hw.actions import actions
 from npusim.hw.config import load_config
 from npusim.work import ControlWork, DmaWork, MatrixWork, ScalarWork, VectorWork
 
-EDGE = load_config("edge")  # weights stay, 32 x 32, accumulators of its own
+EDGE = load_config("edge")  # weight stationary, 32 x 32, dedicated accumulators
 
 
 def product(**changes: object) -> MatrixWork:

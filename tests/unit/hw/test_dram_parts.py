@@ -93,7 +93,7 @@ def test_a_row_keeps_to_its_standard(name: str) -> None:
     assert part.rate * part.tck_ps == pytest.approx(transfers * 10**6, rel=0.01)
     assert part.burst_clocks * transfers == part.burst_length
     assert part.bandwidth == pytest.approx(part.pseudo * part.rate * 10**6 * part.bits / 8, rel=0.01)
-    # Two bursts never share the bus, and no command comes before what it needs.
+    # Two bursts never share the bus, and no command comes before its prerequisites.
     assert part.burst_clocks <= part.ccd_s <= part.ccd_l
     assert part.rc >= part.ras + part.rp
     assert part.ras >= part.rcd_rd + part.rtp

@@ -90,7 +90,7 @@ def test_disassembly_shows_everything(cls: type[Instruction], data: st.DataObjec
     assert cls.mnemonic in line
     assert unit_name(command.core, command.unit) in line
     for name, (code, _, _) in field_codes(cls).items():
-        # What stands behind the fields is shown if there is any of it.
+        # The bytes after the fields are shown if there are any.
         shown = code != TAIL or bool(getattr(command.instruction, name).to_bytes())
         assert (f" {name}=" in f" {line}") == shown, name
     for core, unit, number in command.waits:

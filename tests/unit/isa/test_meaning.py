@@ -31,7 +31,7 @@ F32, F16, I8, U8, I16, I32, I64, BOOL = (
 INF = float("inf")
 Array = npt.NDArray[Any]
 
-# Codes: streams that lie in caches depend on them. A change needs another ISA_VERSION.
+# Codes: cached streams depend on them. A change needs another ISA_VERSION.
 
 CODES = """
 01 halt <
@@ -246,7 +246,7 @@ WORK: list[tuple[Instruction, Work]] = [
     (CumSum(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
     (CumProd(F16, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), False, False), VectorWork("reduce", F16, 30, 1, 2 * 60)),
     (Lrn(F32, 0, (0,) * 3, 0, (0,) * 3, (3, 5, 2), 3, 1, 1, 1), VectorWork("transcendental", F32, 30, 2, 3 * 120)),
-    # of four rows 3, 4 and 4 lie on the image, of three columns 2 and 3
+    # of four rows 3, 4 and 4 are on the image, of three columns 2 and 3
     (POOL, VectorWork("reduce", I8, 6 * 11 * 5, 1, 7 * 5 * 6 + 36)),
     (RESAMPLE, VectorWork("simple", F32, 60, 1, (24 + 30) * 4 + 10 * 8)),
     (ELEMENTS, ScalarWork(30, 30 * (2 + 2 + 8))),
@@ -369,7 +369,7 @@ def test_fields_that_no_hardware_could_mean() -> None:
         checked(GATHER, index_type=F32)
 
 
-# Results. Operands lie 256 bytes apart in one array.
+# Results. Operands are 256 bytes apart in one array.
 
 
 class Bytes:

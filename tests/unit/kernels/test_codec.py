@@ -51,7 +51,7 @@ def entropy(data: Bytes) -> float:
 def test_any_bytes_come_back(data: bytes, bits: int) -> None:
     size = back(np.frombuffer(data, np.uint8), bits)
     blocks = -(-len(data) * (8 // bits) // 512)
-    assert size <= len(data) + -(-2 * blocks // 8)  # each block says that it is plain, no more
+    assert size <= len(data) + -(-2 * blocks // 8)  # only a flag per plain block is added
 
 
 @given(

@@ -211,7 +211,7 @@ def test_the_image_of_a_region_is_asked_for_once(pooled: bool) -> None:
     image = np.stack([np.full((3, 5, 1), tiny), np.full((3, 5, 1), 5)]).astype(np.float32)
     out = np.zeros((1, 1, 2, 1), np.float32)
     batches = out.reshape(-1)[:1].view(np.int32)
-    rois = np.array([[0, 0, 4, 2]], np.float32)  # samples lie on pixels
+    rois = np.array([[0, 0, 4, 2]], np.float32)  # samples are on pixels
     if pooled:
         bad = _core.roi_pool(image, rois, batches, 1.0, 1.0, out)
     else:

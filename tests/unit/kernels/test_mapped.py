@@ -55,7 +55,7 @@ def test_what_is_gone_is_zeros_for_good(descriptor: int, protection: int) -> Non
     array = _array(file)
     os.ftruncate(descriptor, 2 * PAGE)
     assert array[PAGE] == 1
-    file.check()  # what was touched is there
+    file.check()  # the accessed pages exist
     assert array[2 * PAGE] == 0
     assert file.cut
     with pytest.raises(FileCutError, match="cut while it was used"):

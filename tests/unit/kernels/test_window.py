@@ -186,7 +186,7 @@ def test_bad_arguments_are_named():
         _core.resample(DType.INT8, view, view, (1, 1, 1), 1, view, view, 0)
 
 
-# Wrong addresses that nobody reads or writes: seen under ``make sanitize``.
+# Wrong addresses must not be accessed, which ``make sanitize`` checks.
 
 
 def test_windows_around_an_empty_source_have_no_address() -> None:

@@ -32,7 +32,7 @@ def test_every_error_of_npusim_has_a_row():
 
 def test_every_error_of_the_driver_has_a_row_or_carries_its_status():
     names = [module.name for module in pkgutil.walk_packages(hal.nnapi.__path__, "hal.nnapi.")]
-    rooms = [name for name in names if name.split(".")[2] not in {"aidl", "capi"}]  # which have words of their own
+    rooms = [name for name in names if name.split(".")[2] not in {"aidl", "capi"}]  # they have separate error codes
     kinds = {kind for name in rooms for kind in exceptions_of(importlib.import_module(name))}
     assert {InvalidModelError, StatusError, control.LoopTimeoutError} <= kinds
     leaving = [kind for kind in kinds if not kind.__name__.startswith("_")]  # private ones stay in their modules

@@ -49,7 +49,7 @@ NODES = {
 
 @pytest.mark.parametrize("name", NODES)
 def test_one_node_is_answered_in_few_calls(name, monkeypatch):
-    monkeypatch.setattr(pipeline, "emit", emitted.emit)  # which all tests have verify what is compiled
+    monkeypatch.setattr(pipeline, "emit", emitted.emit)  # undo the verification that all tests add to each compilation
     assert compatible(NODES[name], 1) is Status.SUCCESS
     assert calls_of(partial(engine.compatibility, 1, NODES[name])) <= MOST_CALLS
 

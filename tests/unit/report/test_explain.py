@@ -62,7 +62,7 @@ def test_the_text_has_the_equation_its_terms_and_the_one_that_binds(ran: tuple[P
     assert "dense (matmul+gelu) on tiny" in said
     assert "folds   = batch * ceil(rows / R) * ceil(columns / C)" in said
     assert "a partial fold costs as much as a full one; several\n" in said
-    assert "\n" + " " * 64 + "``arrays`` share folds" in said  # what goes on behind an equation, too
+    assert "\n" + " " * 64 + "``arrays`` share folds" in said  # also for the continuation of an equation
     assert "stream " in said
     assert "compute" in said
 

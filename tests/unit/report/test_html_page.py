@@ -93,7 +93,7 @@ def test_scripts_and_style_name_no_address() -> None:
         "design",
         "front",
     )
-    allowed = {"http://www.w3.org/2000/svg"}  # a name of a kind of document; nobody fetches it
+    allowed = {"http://www.w3.org/2000/svg"}  # an XML namespace; it is never fetched
     for content in (page.source("page.css"), *(page.source(f"{name}.js") for name in names)):
         assert set(re.findall(r"https?://[^\s\"']+", content)) <= allowed
         assert "innerHTML" not in content

@@ -105,7 +105,7 @@ def test_the_first_row_is_the_critical_path() -> None:
     lane = data(run_page(run))["path"]
     assert isinstance(lane, dict)
     ends = [start + length for start, length in zip(accumulate(lane["start"]), lane["length"], strict=True)]
-    # Without a gap from the beginning to the end, and each layer with what it adds.
+    # Without gaps from start to end, and each layer with its contribution.
     assert lane["start"][0] == 0
     assert ends == [*accumulate(lane["start"][1:]), run.time_ps]
     adds = [sum(b for b, n in zip(lane["busy"], lane["layer"], strict=True) if n == at) for at in range(len(found))]

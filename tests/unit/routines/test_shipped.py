@@ -93,7 +93,7 @@ WORK: list[tuple[str, dict[str, Any], ScalarWork | VectorWork]] = [
     ("detections", {"regular": False}, ScalarWork(2 * (6 * 8 + 15), 4 * 132 + 4 * (12 + 48 + 12 + 2))),
     ("heatmap_peaks", {}, ScalarWork(525 + 32 * 21, 4 * (525 + 12 + 21 + 42))),
     ("roi_align", {}, VectorWork("simple", F32, 90 * 10, 4, 16 * 900)),
-    # as many samples as the whole image has under a part: 4 rows of 7, 3 columns of 8
+    # as many samples as pixels of the image per part: 4 rows of 7, 3 columns of 8
     ("roi_align", {"ratio_h": 0, "ratio_w": 0}, VectorWork("simple", F32, 90 * 12, 4, 16 * 1080)),
     ("roi_pool", {}, VectorWork("simple", F32, 5 * 7 * 8 * 3, 1, 4 * (840 + 90))),
     ("roi_pool", {"height": 30, "width": 40}, VectorWork("simple", F32, 18000, 1, 4 * 36000)),

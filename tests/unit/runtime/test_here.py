@@ -164,7 +164,7 @@ class Local:
 def test_what_went_wrong_holds_nothing_of_the_caller(executor: Executor, way: str) -> None:
     stream = Stream()
     loaded = stream.dma(copy(0, region(FIRST_IO), 4))
-    stream.dma(gather(8, region(FIRST_IO), 0, 1, 4), loaded)  # of the byte that the input says
+    stream.dma(gather(8, region(FIRST_IO), 0, 1, 4), loaded)  # the byte with the index in the input
     program = made_for(executor, stream.program([4], [4]))
     executor.submit(Request(program, {"x0": np.zeros(4, np.uint8)})).wait()
 

@@ -270,7 +270,7 @@ def test_a_program_is_unloaded_when_its_last_job_has_ended() -> None:
     residence.load(A)
     residence.job_begins(A)
     residence.job_ends(A)
-    assert residence.resident(A) is not None  # nobody has asked to unload it since
+    assert residence.resident(A) is not None  # it was not unloaded since
 
 
 @pytest.mark.parametrize("again", ["pin", "keep"])

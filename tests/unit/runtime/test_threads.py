@@ -185,7 +185,7 @@ def test_an_idle_executor_takes_no_time() -> None:
             time.sleep(0.2)
             return time.clock_gettime(clock) - before
 
-        until(lambda: busy_s() < 0.01)  # not at once: something comes behind the last job
+        until(lambda: busy_s() < 0.01)  # not at once: some work follows the last job
         device = executor.device.now_ps
         assert busy_s() < 0.01
         assert executor.device.now_ps == device
@@ -247,5 +247,5 @@ def test_a_higher_job_that_comes_later_does_not_wait_for_a_long_one() -> None:
             executor.submit(request(adder(1), values(), Priority.HIGH)).add_done_callback(submit_another)
         assert slow.wait(60).host.preemptions == 1
         assert np.array_equal(later[0].wait(60).outputs["y0"], values() + 2)
-        until(lambda: len(ended) == 2)  # who waits may be told before those who are called
+        until(lambda: len(ended) == 2)  # waiting threads may be notified before callbacks
         assert ended == ["high", "low"]

@@ -56,7 +56,7 @@ def test_the_digest_is_that_of_a_run_with_arithmetic(model: Path, without: Path,
     with Session(config, cache_dir=False) as session:
         timed = session.run(without, timing_only=True)
         graph = load(without, timing_only=True)
-        graph.cache_rows = 0  # as compile says if it is not told
+        graph.cache_rows = 0  # the default of compile
         in_memory = session.run(graph, timing_only=True)
     assert timed.timeline.digest() == in_memory.timeline.digest() == computed.timeline.digest()
     assert timed.program.code == computed.program.code
@@ -104,7 +104,7 @@ def test_bytes_of_large_weights_are_not_hashed(model: Path, monkeypatch: pytest.
     monkeypatch.setattr(external, "_digest_run", counting)
     _, size = llama(SIZES)
     known = external.digest_file(model, values=False)
-    assert sum(read) < size / 500  # those of norms, which are small
+    assert sum(read) < size / 500  # weights of norms, which are small
     before = model.with_suffix(".bin").read_bytes()
     with model.with_suffix(".bin").open("r+b") as file:
         file.write(before[:1])

@@ -13,7 +13,7 @@ from npusim.units import PS_PER_S
 
 Flow = tuple[int, int, int]  # arrival in ps, bytes, cap in bytes/ps
 
-# Rates of whole bytes per ps, so that the twin can take steps of one ps.
+# Rates of whole bytes per ps, so that the reference can step by one ps.
 FLOWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=6)
 CAPACITY = st.integers(1, 20)
 

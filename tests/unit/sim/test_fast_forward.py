@@ -108,7 +108,7 @@ def test_nothing_differs_for_any_kind(run: list[FastForward]) -> None:
         ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True}),
         ("mobile", {"dma.in_flight": 2, "interconnect.arbitration": "fair"}),
         ("nvdla_small", {"interconnect.separate_write_port": False}),
-        ("tpuv1", {}),  # constants have a memory of their own
+        ("tpuv1", {}),  # constants have a separate memory
     ],
 )
 def test_nothing_differs_on_any_device(device: str, knobs: dict[str, object], run: list[FastForward]) -> None:
@@ -346,7 +346,7 @@ def test_the_compilers_commands_cost_what_their_code_costs() -> None:
 def test_what_a_session_ran_goes_with_it() -> None:
     """Freed at once without the garbage collector, because a search creates thousands of steps for each design."""
 
-    def alive() -> int:  # by type: among all objects are some of other tests that do not like to be asked
+    def alive() -> int:  # by type: some objects of other tests fail on isinstance
         return sum(type(each) in (Step, Span) for each in gc.get_objects())
 
     gc.collect()

@@ -58,20 +58,20 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     [
         # One after the other: 11 + 100 + 8 ns each.
         (1, 64, [119, 238, 357, 476, 595]),
-        # The second is asked for behind the first one's set-up, the third when the first is over: a latency later.
+        # The second is requested after the first one's set-up, the third at the end of the first: a latency later.
         (2, 64, [119, 130, 238, 249, 357]),
         # Four set-ups, 11 ns apart; the fifth when the first is over.
         (4, 64, [119, 130, 141, 152, 238]),
         # Only the set-ups are left.
         (8, 64, [119, 130, 141, 152, 163]),
-        # With 256 ns of data the latency is hidden, whoever is asked for next.
+        # With 256 ns of data the latency is hidden for any number in flight.
         (2, 2048, [367, 623, 879, 1135, 1391]),
     ],
 )
 def test_latency_passes_while_older_ones_stream(in_flight: int, size: int, ends: list[int]) -> None:
     found = spans(stream_of(*[size] * 5), channel(in_flight))
     assert [end for _, end in found] == [end * NS for end in ends]
-    # A span begins where the one before it ended: what passes ahead is nobody's.
+    # A span starts at the end of the previous one; overlapped time belongs to no span.
     assert all(start == end for (_, end), (start, _) in pairwise(found))
 
 
@@ -89,7 +89,7 @@ def test_a_wait_holds_before_a_transfer_is_asked_for() -> None:
     stream.dma(copy(0, region(SCRATCH), 64))
     done = stream.vector(add(0x4000, 0x4000, 0x4000, 4096))
     stream.dma(copy(0, region(SCRATCH), 64), done)
-    stream.dma(copy(0, region(SCRATCH), 64))  # commands begin in order: behind the one that waits
+    stream.dma(copy(0, region(SCRATCH), 64))  # commands start in order, after the waiting one
     job = timeline(stream.program(scratch=1 << 16), channel(4))
     transfers = [span for span in job.spans if span.unit == "core0.dma0"]
     (vector,) = [span for span in job.spans if span.unit == "core0.vector"]

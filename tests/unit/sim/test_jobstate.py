@@ -77,7 +77,7 @@ def longer(queue: list[Any]) -> list[Any]:
         # Bytes of code: no more are fetched than requested, and no more requested than there are.
         (300_000, [((*SEQUENCER, "requested"), lambda it: it + 10**4)], "requested"),
         (1_800_000, [((*SEQUENCER, "requested"), lambda it: it - 1)], "requested"),
-        # The sequencer halts behind the last command, and only then.
+        # The sequencer halts only after the last command.
         (300_000, [((*SEQUENCER, "halted"), True)], "halted"),
         (1_800_000, [((*SEQUENCER, "dispatched"), lambda it: it - 1)], "halted"),
         (1_800_000, [((*SEQUENCER, "dispatched"), lambda it: it + 1)], "dispatched"),
@@ -87,13 +87,13 @@ def longer(queue: list[Any]) -> list[Any]:
         (1_800_000, [((*DMA, "begin"), 0)], "flight"),
         (1_800_000, [((*VECTOR, "flight"), longer)], "flight"),
         (1_800_000, [((*DMA, "asking"), True)], "asking"),
-        # A unit that is blocked has a command, which has at least as many waits.
+        # A blocked unit has a command with at least as many waits.
         (1_800_000, [((*DMA, "step"), None)], "step"),
         (1_800_000, [((*DMA, "wait_at"), 9)], "wait_at"),
         # Commands are those of the unit.
         (1_800_000, [((*DMA, "step"), 3)], "step"),
         (1_800_000, [((*VECTOR, "queue", 0, 1), 5)], "queue"),
-        # A job that is to be parked knows who waits for it.
+        # A job to be preempted knows who waits for it.
         (1_800_000, [(("holding",), True)], "stops"),
         # Spans are of commands of the program and in the past.
         (1_800_000, [(("spans", 0, 0), 10**3)], "spans"),

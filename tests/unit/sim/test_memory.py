@@ -63,7 +63,7 @@ def test_shared_memory_is_a_file_that_cannot_be_cut() -> None:
         with pytest.raises(PermissionError):
             os.ftruncate(file, size)
     memory.release()
-    assert os.fstat(file).st_blocks == 0  # the pages are gone for whoever else has mapped them, too
+    assert os.fstat(file).st_blocks == 0  # the pages are gone for other mappings, too
     assert not memory.slice(4096, 4).any()
     del memory
     gc.collect()
@@ -142,5 +142,5 @@ def test_a_plan_is_made_once_for_the_same_bytes_and_sizes(monkeypatch: pytest.Mo
     assert len(made) == 3 + COURSES_KEPT
     start(2 + COURSES_KEPT)
     assert len(made) == 3 + COURSES_KEPT
-    start(1)  # forgotten meanwhile
+    start(1)  # evicted meanwhile
     assert len(made) == 4 + COURSES_KEPT

@@ -20,7 +20,7 @@ from tests.support.shipped_routines import TYPES
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> program_files.World:
-    for cls in INSTRUCTIONS.values():  # fences stay, where nobody takes them down
+    for cls in INSTRUCTIONS.values():  # restored afterwards, because fences stay
         inherits = "execute" not in vars(cls)
         monkeypatch.setattr(cls, "execute", cls.execute)
         if inherits:

@@ -11,7 +11,7 @@ from npusim.validate.networks.small import perceptron
 
 MODEL = perceptron(8, (64, 64), 2)
 """
-# Hypothesis takes a second to say in the end that it was not used; of npusim's own modules assertions are not asked.
+# Hypothesis takes a second to report that it was not used; npusim's own modules need no assertion rewriting.
 FLAGS = (
     "-p", "npusim.testing.plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
     "-W", "ignore::pytest.PytestAssertRewriteWarning",

@@ -107,7 +107,7 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     assert tile is not None
     every = list(itertools.islice(parts(problem, tile), MOST_PARTS + 1))
     assume(len(every) <= MOST_PARTS)
-    # A problem of one part alone costs what its one tile does.
+    # A problem that consists of one part costs what its only tile does.
     alone = [
         problem._replace(
             groups=part.groups, oh=part.oh, ow=part.ow, oc=part.oc, ic=part.ic, kh=part.kh, kw=part.kw, images=1
@@ -119,7 +119,7 @@ def test_tiles_at_the_edges_count_as_what_they_are(problem: MatrixProblem, kib: 
     full, whole = filled(problem, tile), footprint(problem, tile)
     each = [footprint(problem, part) for part in every]
     assert full.w * whole.w * len(every) == pytest.approx(sum(part.w for part in each))
-    # Of these the pixels alone: what is at the edge of the channels has as many runs.
+    # Only the pixels of these count, because tiles at the channel edge have as many runs.
     pixels = [(print_.x // (part.groups * part.ic), print_.out // (part.groups * part.oc))
               for print_, part in zip(each, every, strict=True)]  # fmt: skip
     if not (tile.kh or tile.kw):  # parts of the kernel count as if each reached as many pixels

@@ -33,7 +33,7 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
     tile = searched.choose(kib << 10)
     assert tile == definition.choose(problem, config, kib << 10)
     if tile is not None:
-        # The chosen one, whose time is known; the same with the other loop outermost; one that is none of the cuts.
+        # The chosen one, whose time is known; the same with the other loop order; one that is not a tried cut.
         odd = Tiling(1, tile.oh - tile.oh // 3, 1, tile.oc - tile.oc // 3, tile.ic, False)
         for each in (tile, tile._replace(weights_outer=not tile.weights_outer), odd):
             assert searched.score(each) == definition.score(problem, each, config)

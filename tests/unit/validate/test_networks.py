@@ -39,7 +39,7 @@ PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: p
 
 ROUNDED = {  # input, thousands of millions of multiply-accumulates, millions of weights: as far as they are published
     "ssd_mobilenet_v1": (300, 1.2, 6.8),  # arXiv 1704.04861, table 13
-    "yolov5n_seg": (640, 7.1 / 2, 2.0),  # from here on: tables of Ultralytics, which count two operations
+    "yolov5n_seg": (640, 7.1 / 2, 2.0),  # from here on: Ultralytics' tables, which count two operations per MAC
     "yolov5m_seg": (640, 70.8 / 2, 22.0),
     "yolov8m_pose": (640, 81.0 / 2, 26.4),
     "yolov8n_obb": (1024, None, 3.1),
@@ -64,7 +64,7 @@ PARAMETERS = {  # input, parameters as torchvision, Keras, timm and Ultralytics 
     "yolov5s": (640, 7_235_389, 3 * 255),
     "yolov5m": (640, 21_190_557, 3 * 255),
     "yolov5s_seg": (640, 7_621_277, 3 * 351),
-    "yolov8n": (640, 3_157_200 - 16, 3 * 144),  # 16: numbers by which distances are weighed, which are no layer
+    "yolov8n": (640, 3_157_200 - 16, 3 * 144),  # 16: weights of distances, which are not a layer
     "yolov8s": (640, 11_166_560 - 16, 3 * 144),
     "yolov8m": (640, 25_902_640 - 16, 3 * 144),
     "yolov8n_seg": (640, 3_409_968 - 16, 3 * 176 + 64),

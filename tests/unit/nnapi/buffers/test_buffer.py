@@ -213,7 +213,7 @@ def test_dimensions_are_merged_from_all_that_is_said(bench: Bench) -> None:
     assert bench.executor.used == 2 * 3 * 5 * 4
     del buffer
     open_ = bench.allocate(prepared, [0, 1], [])
-    assert bench.executor.used == 0  # until somebody says how large it is
+    assert bench.executor.used == 0  # allocated once its size is known
     _copy_in(open_, bytes(3 * 4), [1, 3, 1])
     assert bench.executor.used == 12
 
@@ -485,7 +485,7 @@ def test_memory_in_use_outlives_its_buffer(bench: Bench) -> None:
     _copy_in(buffer, bytes(8), [1, 2])
     uses = bench.tracker.uses(prepared, _request([buffer], []))
     uses.start()
-    _copy_in(buffer, bytes(16), [2, 2])  # in the middle of the execution: it goes on with what it has
+    _copy_in(buffer, bytes(16), [2, 2])  # during the execution, which continues with the old content
     assert bench.executor.used == 24
     assert bytes(uses.inputs[0].buffer.data) == bytes(8)  # type: ignore[attr-defined]
     del buffer
@@ -497,7 +497,7 @@ def test_memory_in_use_outlives_its_buffer(bench: Bench) -> None:
 def test_two_models_that_take_turns_do_not_get_mixed_up(bench: Bench) -> None:
     roles = [BufferRole(0, 0)]
     buffer = bench.tracker.allocate(BufferDesc(), [bench.pair(2)], roles, [])[1]
-    gc.collect()  # the model is gone; another one may lie where it was
+    gc.collect()  # the model is freed; another one may get its address
     for _ in range(20):
         assert buffer is not None
         _refused(INVALID, "was not allocated", bench.tracker.uses, bench.pair(2), _request([buffer], []))

@@ -461,7 +461,7 @@ def test_files_of_two_models_do_not_mix(device, tmp_path):
     save(device, dense(65, 32), second, token=bytes(32))
     first.paths[0].write_bytes(second.paths[0].read_bytes())  # the model of the second for the token of the first
     assert retrieve(device, first) == (FAILURE, None)
-    assert retrieve(device, first, bytes(32)) == (FAILURE, None)  # whose data these are not
+    assert retrieve(device, first, bytes(32)) == (FAILURE, None)  # with data of another token
     first.paths[1].write_bytes(second.paths[1].read_bytes())
     assert retrieve(device, first, bytes(32))[0] is NONE
 
@@ -570,7 +570,7 @@ from tests.support.nnapi.mobilenet import mobilenet
 what, model, data = sys.argv[1:]
 
 def timed(launch):
-    callback, begin = PreparedCallback(), time.process_time()  # of all threads, whoever else is at work
+    callback, begin = PreparedCallback(), time.process_time()  # CPU time of all threads, independent of other processes
     launch(callback)
     status, prepared = callback.wait()
     return time.process_time() - begin, prepared

@@ -115,7 +115,7 @@ def test_an_interrupt_while_a_python_waits() -> None:
     script = """
 import os, signal
 from tests.support.nnapi.c_api import Api
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whose parent ignores it inherits that
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process inherits an ignored signal
 api = Api()
 readable, writable = os.pipe()
 event = api.make("Event_createFromSyncFenceFd", readable)

@@ -242,7 +242,7 @@ def test_foreign_fences(api: Api) -> None:
 
 def test_events_leave_no_descriptors(api: Api, add: int) -> None:
     for turn in range(4):
-        if turn == 2:  # what is made once is made
+        if turn == 2:  # one-time allocations are done
             open_before = descriptors()
         gate = fence.create()
         before = api.make("Event_createFromSyncFenceFd", gate.handle[0])

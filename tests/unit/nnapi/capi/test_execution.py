@@ -52,7 +52,7 @@ def test_arguments(api: Api, execution: int) -> None:
             operand_type("TENSOR_FLOAT32", [4, 1]),
         ):
             assert function(execution, 0, ctypes.byref(other), place, 16) == BAD_DATA
-        other = operand_type("TENSOR_QUANT8_ASYMM", [4], 0.5, 3)  # of whose type the dimensions alone count
+        other = operand_type("TENSOR_QUANT8_ASYMM", [4], 0.5, 3)  # only the dimensions of the type count
         assert function(execution, 0, ctypes.byref(other), place, 16) == 0
         assert function(execution, 0, None, place, 16) == BAD_STATE  # not twice
         assert function(execution, 0, None, None, 0) == BAD_STATE
@@ -69,7 +69,7 @@ def test_the_log_says_which_dimensions_were_wrong(api: Api, execution: int, capl
 def test_an_argument_is_set_once_in_whatever_way(api: Api, execution: int) -> None:
     memory = memory_of(api, A)
     from_memory, from_pointer = api.Execution_setInputFromMemory, api.Execution_setInput
-    assert from_memory(execution, 0, None, memory, 0, 0) == BAD_DATA  # which says nothing for memory of a file
+    assert from_memory(execution, 0, None, memory, 0, 0) == BAD_DATA  # file memory needs a length
     assert from_memory(execution, 0, None, memory, 0, 16) == 0
     assert from_memory(execution, 0, None, memory, 0, 16) == BAD_STATE
     assert from_pointer(execution, 0, None, address(A), 16) == BAD_STATE

@@ -115,7 +115,7 @@ def test_constants_in_a_file_that_is_cut(api: Api) -> None:
     compilation, data = compiled(api, model), np.zeros(4096, np.float32)
     os.ftruncate(file.descriptor, 4096)
     late = api.make("Compilation_create", model)
-    assert api.Compilation_finish(late) == BAD_DATA  # the memory does not lie in its file
+    assert api.Compilation_finish(late) == BAD_DATA  # the memory is not within its file
     execution = api.make("Execution_create", compilation)
     set_inputs(api, execution, data)
     api.ok("Execution_setOutput", execution, 0, None, address(data), data.nbytes)
@@ -150,4 +150,4 @@ def test_copies_of_files_that_are_cut(api: Api, gone: File, monkeypatch: pytest.
         with monkeypatch.context() as patched:
             patched.setattr(Mapping, "check", cut_behind)
             assert api.Memory_copy(files[places[0]], files[places[1]]) == code("OP_FAILED")
-    assert np.all(np.array(whole.read()) == 0)  # what was read of the file that was cut
+    assert np.all(np.array(whole.read()) == 0)  # read from the truncated file

@@ -90,7 +90,7 @@ def test_a_cut_is_kept(
     supporting({ADD, SUB}, {MUL})
     model = network(api)
     assert lengths_of(cached_for_both(api, model, tmp_path)) == [1, 1, 1]
-    for each in devices.devices():  # from here on nobody answers
+    for each in devices.devices():  # from here on no device answers
         monkeypatch.setattr(each.aidl, "getSupportedOperations", None)
     compilation = cached_for_both(api, model, tmp_path)
     assert lengths_of(compilation) == [1, 1, 1]

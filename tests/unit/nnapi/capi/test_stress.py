@@ -63,7 +63,7 @@ def in_threads(api: Api, rounds: int) -> list[object]:
 
 @pytest.mark.parametrize("rounds", [5, pytest.param(334, marks=pytest.mark.slow)])
 def test_many_threads_in_every_way(api: Api, rounds: int) -> None:
-    assert in_threads(api, 2) == []  # what is made once is made
+    assert in_threads(api, 2) == []  # one-time allocations are done
     handles, open_before = len(TABLE), descriptors()
     assert in_threads(api, rounds) == []
     assert len(TABLE) == handles

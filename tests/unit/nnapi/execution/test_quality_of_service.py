@@ -153,7 +153,7 @@ def test_load_is_the_reason_only_while_there_is_load(device):
     least = least_ns(prepared)
     program = next(iter(prepared.plan.programs()))
     gate = threading.Event()
-    device._engine.executor._worker.post(gate.wait)  # the device's thread stands still: what is submitted waits
+    device._engine.executor._worker.post(gate.wait)  # block the device's thread, so that submitted jobs wait
     inputs = {binding.name: np.zeros(4, np.float32) for binding in program.inputs}
     tickets = [device._engine.executor.submit(Request(program, inputs, priority=Ring.MEDIUM)) for _ in range(3)]
     backlog = device._engine.executor.backlog_ps(Ring.MEDIUM)

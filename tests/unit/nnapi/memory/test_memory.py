@@ -248,7 +248,7 @@ def test_a_file_that_is_cut_behind_our_back_ends_no_process(file: Path) -> None:
     os.truncate(file, 2 * PAGE)
     with pytest.raises(FileCutError, match=f"{2 * PAGE} bytes now, {3 * PAGE} are needed"):
         view.check()
-    view.confirm()  # nobody has used what is gone
+    view.confirm()  # the missing pages were not accessed
     _refused(ErrorStatus.INVALID_ARGUMENT, "does not lie", pool.map)
     pool.close()
     with pytest.raises(FileCutError, match="was cut"):
@@ -339,7 +339,7 @@ def test_pools_are_mapped_once_where_they_are_kept() -> None:
     assert first.get(1, other).file is first.get(1, other).file
     assert first.fresh == 2
     second = PoolMappings(kept, (None, 7))
-    assert second.get(1, pool.dup()).file is first.get(0, pool).file  # the same memory, whoever holds descriptors
+    assert second.get(1, pool.dup()).file is first.get(0, pool).file  # the same memory for any descriptor
     assert second.fresh == 0
     assert second.get(0, other) is not None
     assert second.fresh == 1

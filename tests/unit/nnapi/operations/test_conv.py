@@ -242,7 +242,7 @@ def test_quantised_transposed_convolutions_multiply_integers(kind: Kind) -> None
     x, w = tensor(kind.x, (1, 4, 4, 2), 27), filters(kind, (3, 3, 3, 2), 0, 28)
     inputs = [x, w, biases(kind, x, w, 3, 29), vector((1, 8, 8, 3)), *arguments(1, (2, 2, 1), False)]
     [program] = programs(TRANSPOSE, inputs, output(kind.x), "edge")
-    # One convolution gives the pixels of all phases, which are then put side by side.
+    # One convolution gives the pixels of all phases, which are then interleaved.
     assert [entry.kind for entry in program.ops] == ["conv+dequantize+clip+quantize", "transpose"]
     assert all(dtype.is_integer for dtype, _ in program.macs)
 

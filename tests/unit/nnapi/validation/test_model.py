@@ -173,7 +173,7 @@ def test_every_rule_of_operands_is_broken_by_a_test() -> None:
             validate_model(model)
         messages.append(caught.value.message.partition(", got")[0])
     assert texts - set(messages) == {
-        operands.pool_in_bounds.__doc__,  # of pools and extensions, which have tests of their own
+        operands.pool_in_bounds.__doc__,  # pools and extensions have separate tests
         operands.extension_data_only.__doc__,
         operands.extension_type_agrees.__doc__,
     }
