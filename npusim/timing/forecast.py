@@ -68,8 +68,7 @@ def _charge(work: Work, config: Config) -> _Charge:
         price = cost_model(config).cost(work)
         return _Charge(price.ps, 0, 0, *ahead_ps(config, work, price), share=price.share)
     parts = dma.transfer(config, work)
-    if not parts.bus_bytes or (work.constants and config.constants is not None):
-        # Constants share nothing with the bus to DRAM, and are assumed not to compete with each other.
+    if not parts.bus_bytes:
         return _Charge(cost_model(config).cost(work).ps, 0, 0, parts.ahead_ps, parts.start_ps)
     # If the channel writes for longer than the bytes flow, the difference is charged first: the bus is free meanwhile.
     fixed = parts.start_ps + parts.latency_ps + parts.writing_ps

@@ -10,9 +10,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.compiler.grouping.groups import Group
 from npusim.compiler.schedule.axis_search import AxisSearch
-from npusim.compiler.schedule.sharding import Cut
-from npusim.compiler.schedule.shards import axes_of
+from npusim.compiler.schedule.halo import Cut, Readers
+from npusim.compiler.schedule.shards import axes_of, is_row
 from npusim.dtypes import DType
 from npusim.graph import Tensor
 from npusim.hw.config import Config
@@ -112,17 +113,28 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     case: RandomGraph, device: Device, cores: int, way: dict[str, int], random: Random, stay: bool
 ) -> None:
-    """Not only for the best cut, but along any dimension of each group, also for rows with halos, with and without
-    resident weights."""
+    """Not only for the best cut, but along any dimension of each group, also for rows with halos that are exchanged or
+    computed again, with and without resident weights."""
 
     def run(search: AxisSearch) -> tuple[Cut, ...]:
         cores = search._cores
-        return tuple((random.choice([*axes_of(group, passes=True), None]), cores) for group in search._groups)
+        cuts = [Cut(_axis(random, axes_of(group, passes=True), group), cores) for group in search._groups]
+        readers = Readers(search._groups, search._whole, search._rows)
+        for group in search._groups:
+            if readers.of(group, cuts):
+                cuts[group.index] = cuts[group.index]._replace(halo=random.random() < 0.7)
+        return tuple(cuts)
 
     changes = {"cores": cores, "sram.bytes": 1 << 20, "sram.resident_weights": stay, **way}
     config = device.config.with_(**changes)
     with mock.patch.object(AxisSearch, "run", run):
         check_exchange(case, config)
+
+
+def _axis(random: Random, axes: list[int], group: Group) -> int | None:
+    """A random axis or None; rows of images more often than other axes."""
+    rows = [axis for axis in axes if is_row(group, axis)]
+    return random.choice(rows if rows and random.random() < 0.6 else [*axes, None])
 
 
 def check_exchange(case: RandomGraph, config: Config) -> None:

@@ -155,8 +155,12 @@ class Scheduler(Issuer):
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
         """Disjoint byte ranges in DRAM (False) and L2 (True), sorted: (first, end, the last buffer allocated there)."""
 
-    def add(self, op: int, name: str, streams: Sequence[Iterable[Tile]]) -> None:
-        """Issue the steps of one operator: one stream per core, in turn. Raises CompileError beyond the budget."""
+    def add(
+        self, op: int, name: str, streams: Sequence[Iterable[Tile]], between: Callable[[], None] | None = None
+    ) -> None:
+        """Issue the steps of one operator: one stream per core, in turn. ``between``: called after each turn.
+
+        Raises CompileError beyond the budget."""
         running = [(core, iter(stream)) for core, stream in enumerate(streams)]
         while running:
             turn = [(core, steps, step) for core, steps in running if (step := next(steps, None)) is not None]
@@ -167,6 +171,8 @@ class Scheduler(Issuer):
             for core, _, step in turn:
                 self.push(core, op, step)
             running = [(core, steps) for core, steps, _ in turn]
+            if between is not None:
+                between()
 
     def load_early(self, op: int, name: str, loads: Sequence[tuple[int, list[Item]]]) -> None:
         """Issue loads of a later operator, as (core, loads), whose target bytes nothing else uses until then."""

@@ -194,22 +194,26 @@ def _latency(problem: MatrixProblem, config: Config) -> float:
     """The score of the best tile on the device; infinite if no tile fits."""
     known = tilings(problem, config)
     tile = known.choose(config.sram.bytes)
-    return inf if tile is None else score(known.latency(tile), known.computing(tile), config.cores)
+    if tile is None:
+        return inf
+    return score(known.latency(tile), known.computing(tile), bounds(problem, config)[1], config.cores)
 
 
-def score(latency: Number, computing: Number, cores: int) -> Number:
-    """Picoseconds of a problem alone on the device, plus a fraction of the arithmetic."""
+def score(latency: Number, computing: Number, dram: Number, cores: int) -> Number:
+    """Picoseconds of a problem alone on the device, plus a fraction of the arithmetic and, on several cores, of the
+    DRAM traffic. ``dram``: picoseconds of the bytes, from :func:`bounds`."""
     # Among equal estimates the least arithmetic is the fastest: loads and stores of a few tiles hide little of it.
-    return latency + computing / (_SHOWN * cores)
+    # Several cores compute faster but share the DRAM, so traffic that one layer hides delays the loads of others.
+    return latency + computing / (_SHOWN * cores) + (dram / _SHOWN if cores > 1 else 0)
 
 
 def limit(unit: Any, dram: Any, cores: int) -> Any:
     """A lower bound of the score over all tilings, approximately. ``unit``, ``dram``: results of :func:`bounds`."""
-    return score(np.maximum(unit / cores, dram), unit, cores)
+    return score(np.maximum(unit / cores, dram), unit, dram, cores)
 
 
 _SHOWN = 4
-"""1/4 of the arithmetic is assumed to be exposed."""
+"""1/4 of the arithmetic, or of the traffic, is assumed to be exposed."""
 
 
 def bounds(

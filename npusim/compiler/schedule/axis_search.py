@@ -14,9 +14,10 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.regions import Region, are_disjoint, overlap, union
+from npusim.compiler.schedule.halo import Band, Cut, Readers, halo_bands
+from npusim.compiler.schedule.regions import Region, are_disjoint, join, overlap, union
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
-from npusim.compiler.schedule.sharding import Cut, buffer_rows, core_context, cut_group, like, touched_by
+from npusim.compiler.schedule.sharding import buffer_rows, core_context, cut_group, even_bands, like, touched_by
 from npusim.compiler.schedule.shards import Shard, axes_of
 from npusim.errors import CompileError
 from npusim.hw.memory import dram_model
@@ -67,12 +68,57 @@ class AxisSearch:
                 raise CompileError(f"internal: no shard of {group.name} ({group.kind}) fits")
             paths = following
         cuts, _ = min(paths, key=itemgetter(1))
-        return cuts
+        return self._with_halos(cuts) if self._passes else cuts
+
+    def _with_halos(self, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+        """Add a halo to each cut where computing rows on several cores takes less time than exchanging them."""
+        readers, found = Readers(self._groups, self._whole, self._rows), list(cuts)
+        bands: dict[int, list[Band]] = {}
+        for group in reversed(self._groups):
+            cut = cuts[group.index]
+            if cut.axis is None:
+                continue
+            own = bands[group.index] = even_bands(group, cut.axis, self._whole, cut.cores)
+            behind = readers.of(group, cuts)
+            if not behind:
+                continue
+            wanted = halo_bands(group, behind, cuts, bands)
+            if group.index not in self._fixed and self._saves(group, cut, behind, cuts, own, wanted):
+                found[group.index] = cut._replace(halo=True)
+            if found[group.index].halo:
+                bands[group.index] = wanted
+        return tuple(found)
+
+    def _saves(
+        self,
+        group: Group,
+        cut: Cut,
+        readers: Sequence[Group],
+        cuts: Sequence[Cut],
+        own: Sequence[Band],
+        wanted: Sequence[Band],
+    ) -> bool:
+        """Whether computing the halo of a group takes less time than exchanging the rows that its ``readers`` need.
+
+        ``own``, ``wanted``: bands without and with halo.
+        """
+        buffer = self._whole.view(group.outputs[0]).buffer
+        made = self._touches(group.index, cut)[buffer]
+        reads = [self._touches(reader.index, cuts[reader.index])[buffer] for reader in readers]
+        if made is None or None in reads:
+            return False
+        regions = [union(each) for each in zip(*filter(None, reads), strict=True)]
+        joined = list(map(join, made, regions))
+        if are_disjoint(joined):
+            return False
+        costs = [ps for (number, known, _), ps in self._known.items() if number == group.index and known == cut and ps]
+        height, rows = (max(end - first for first, end in bands) for bands in (own, wanted))
+        return min(costs, default=0) * (rows - height) < height * self._exchange_ps(buffer, regions, made)
 
     def _options(self, group: Group) -> list[Cut]:
         if group.index in self._fixed:
             return [self._fixed[group.index]]
-        return [(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
+        return [Cut(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
 
     def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
         """Extend a path by one group; None if the group does not fit."""
@@ -123,14 +169,17 @@ class AxisSearch:
 
     def _exchange_ps(self, buffer: Buffer, wanted: Sequence[Region | None], made: Sequence[Region | None]) -> int:
         """Approximate picoseconds to send what each core computed to the cores that need it."""
+        config = self._whole.config
+        multicast, by_dram = config.interconnect.multicast, config.exchange is None
         sent = 0
         for core, own in enumerate(made):
             shares = [overlap(own, span) for other, span in enumerate(wanted) if other != core]
-            sent += max(shares, default=0) if self._whole.config.interconnect.multicast else sum(shares)
-        config, most = self._whole.config, min(sent, buffer.nbytes)
-        if config.exchange is None:  # written to DRAM and read back
-            return most * 2 * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
-        return most * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
+            # Multicast sends bytes once to several cores. Without a network they are written to DRAM once.
+            once = min(sum(shares), own.nbytes if own is not None else 0)
+            sent += (once if multicast else sum(shares)) + (once if by_dram else 0)
+        if by_dram:
+            return sent * 10**12 // dram_model(config).bandwidth + 2 * config.dram.latency_ps
+        return sent * 10**12 // exchange_bandwidth(config) + exchange_latency_ps(config)
 
     def _is_small(self, spans: Sequence[Region | None]) -> bool:
         most = max((span.nbytes for span in filter(None, spans)), default=0)
@@ -140,7 +189,7 @@ class AxisSearch:
         key = number, cut
         if key not in self._touched:
             group = self._groups[number]
-            shards, contexts = (None, []) if cut[0] is None else self._shards_of(group, cut)
+            shards, contexts = (None, []) if cut.axis is None else self._shards_of(group, cut)
             self._touched[key] = touched_by(group, shards, self._whole, contexts, self._rows, passes=self._passes)
         return self._touched[key]
 
@@ -152,9 +201,8 @@ class AxisSearch:
             tensors = (t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None)
             views = {tensor: self._whole.views[tensor] for tensor in tensors if tensor in self._whole.views}
             contexts = [core_context(self._whole, views) for _ in range(self._cores)]
-            axis, count = cut
-            assert axis is not None
-            self._shards[key] = cut_group(group, axis, self._whole, contexts[:count]), contexts
+            assert cut.axis is not None
+            self._shards[key] = cut_group(group, cut.axis, self._whole, contexts[: cut.cores]), contexts
         return self._shards[key]
 
     def _estimate(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
@@ -168,9 +216,12 @@ class AxisSearch:
         context = self._whole
         if ScheduleStep([group]).is_empty:
             return 0
-        if cut[0] is not None:
+        if cut.axis is not None:
             shards, contexts = self._shards_of(group, cut)
+            size = group.outputs[0].shape[cut.axis]
             group, context = shards[0].group, copy(contexts[0])
+            # Cores with smaller shards leave more of the DRAM bandwidth to the first core.
+            context.beside = round(size / group.outputs[0].shape[cut.axis])
             places = {buffer: (like(buffer, buffer.nbytes, 0), 0) for buffer in local}
             context.views = {tensor: view.moved(places) for tensor, view in context.views.items()}
         try:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any
 
@@ -29,6 +30,7 @@ from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.dram import by_l2, lay_out
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
 from npusim.compiler.schedule.exchange import CoreTransfer, sent_tiles
+from npusim.compiler.schedule.halo import Cut, Readers
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
@@ -48,7 +50,7 @@ from npusim.compiler.schedule.schedule import (
     TensorMemory,
 )
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
-from npusim.compiler.schedule.sharding import Cut, Shards, make_shards, move_to_cores, place_on_cores
+from npusim.compiler.schedule.sharding import Shards, buffer_rows, make_shards, move_to_cores, place_on_cores
 from npusim.compiler.schedule.shards import axes_of
 from npusim.compiler.schedule.slots import Span
 from npusim.compiler.schedule.tile_streams import Tiles, receive, shared_out, stripes
@@ -128,9 +130,9 @@ class ProgramPlan:
         """How cores divide the layers that are cut or that not all cores work on."""
         names, cores = LayerNames(self.groups).names, self.device.cores
         return tuple(
-            LayerShard(name, axis, 0 if count == cores else count)
-            for name, (axis, count) in zip(names, self.shards.cuts, strict=True)
-            if axis is not None or count < cores
+            LayerShard(name, cut.axis, 0 if cut.cores == cores else cut.cores, cut.halo)
+            for name, cut in zip(names, self.shards.cuts, strict=True)
+            if cut.axis is not None or cut.cores < cores
         )
 
     @property
@@ -269,6 +271,18 @@ def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: boo
         raise ScheduleError(f"{where} axis of its result {shape} must be {allowed}, got {shard.axis}")
 
 
+def _check_halos(groups: Sequence[Group], cuts: Sequence[Cut], context: Context, layers: LayerNames) -> None:
+    """Raise ScheduleError for a halo whose rows some core cannot compute."""
+    asked = [group for group in groups if cuts[group.index].halo]
+    readers = Readers(groups, context, buffer_rows(groups, context)) if asked else None
+    for group in asked:
+        if readers is None or not readers.of(group, cuts):
+            raise ScheduleError(
+                f"shards: {named(layers.names[group.index])}: halo must be false unless all layers that read its "
+                f"result are cut along the same rows, for as many cores"
+            )
+
+
 def _choose_cuts(
     groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
 ) -> tuple[Sequence[Cut], str]:
@@ -278,10 +292,10 @@ def _choose_cuts(
     for each in schedule.shards:
         number = layers.number(each.layer, "shards")
         _check_shard(each, groups[number], context.config, passes=passes)
-        fixed[number] = each.axis, each.cores or cores
+        fixed[number] = Cut(each.axis, each.cores or cores, each.halo)
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
-    cuts: Sequence[Cut] = [fixed.get(number, (None, cores)) for number in range(len(groups))]
+    cuts: Sequence[Cut] = [fixed.get(number, Cut(None, cores)) for number in range(len(groups))]
     if cut and order == AFTER_TRIALS:
         # The search places constants for shards that it only tries. Nothing reads them, but they shift the addresses of
         # all others, so they are part of this order.
@@ -290,8 +304,9 @@ def _choose_cuts(
     if searched and (fixed or order != AFTER_TRIALS):
         apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
         cuts = AxisSearch(groups, apart, fixed, passes=passes).run()
-    if searched and all(axis is None for axis, _ in cuts):
+    if searched and all(cut.axis is None for cut in cuts):
         raise ScheduleError(f"shards: no layer gains from being cut for {cores} cores")
+    _check_halos(groups, cuts, context, layers)
     return cuts, order
 
 
@@ -361,7 +376,7 @@ def _layer_cascade(cascade: Cascade, layers: Sequence[str]) -> LayerCascade:
     return LayerCascade(names, cascade.height, cascade.apart, loads, offsets)
 
 
-AHEAD = 12
+AHEAD = 24
 """With several cores, the number of steps considered together: constants of later ones load while the DRAM is idle."""
 
 
@@ -373,12 +388,12 @@ class Upcoming:
     fitted: Fitted | None
     turns: Iterator[tuple[Group, list[Iterable[Tile]]]]
     tiles: list[Tiles] = field(default_factory=list)
+    taken: list[Span] = field(init=False)
+    """The bytes of the scratchpad that it uses."""
 
-
-def _bytes_of(step: Upcoming) -> list[Span]:
-    """The byte ranges of the scratchpad that a step uses."""
-    values = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in step.step.resident]
-    return values + (step.fitted.taken() if step.fitted else [])
+    def __post_init__(self) -> None:
+        values = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in self.step.resident]
+        self.taken = values + (self.fitted.taken() if self.fitted else [])
 
 
 class Emission:
@@ -424,7 +439,7 @@ class Emission:
     def _fits(self) -> Iterator[_FittedStep]:
         """The steps in order, each with the lowerings of all cores; without lowerings if it has no work."""
         shards = self._plan.shards
-        for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit, self._ahead):
+        for step, fitted in fit_in_turn(self._plan.layout.steps, shards.fit, far=self._ahead > 1):
             yield step, fitted, shards.lowerings(step, fitted) if fitted else []
 
     def _issued(self, fits: Iterable[_FittedStep]) -> Iterator[int]:
@@ -440,6 +455,7 @@ class Emission:
             for group in now.step.groups:
                 for buffer in born.get(group.index, ()):
                     self._scheduler.born(buffer)
+            between = None if self._ahead == 1 else partial(self._load_early, now, upcoming, [False])
             if now.fitted is not None:
                 self._fitted.append((now.step, now.fitted))
                 for group, streams in now.turns:
@@ -447,12 +463,12 @@ class Emission:
                         receive(streams, waiting)
                     waiting = self._plan.shards.transfers.get(group.index, ())
                     try:
-                        self._scheduler.add(group.index, group.name, streams)
+                        self._scheduler.add(group.index, group.name, streams, between)
                     except TooManyError as error:
                         raise CompileError(f"{group.name} ({group.kind}): {error}") from None
             upcoming.extend(self._upcoming(each) for each in islice(left, 1))
             if self._ahead > 1:
-                self._load_early(now, upcoming)
+                self._load_early(now, upcoming, [False])
             if now.fitted is not None:
                 yield now.step.groups[-1].index
 
@@ -465,22 +481,25 @@ class Emission:
         tiles = [Tiles(stream) for stream in streams]
         return Upcoming(step, fitted, iter([(group, list[Iterable[Tile]](tiles))]), tiles)
 
-    def _load_early(self, now: Upcoming, upcoming: Iterable[Upcoming]) -> None:
+    def _load_early(self, now: Upcoming, upcoming: Iterable[Upcoming], is_over: list[bool]) -> None:
         """Load constants of later steps while the DRAM is idle, if nothing uses the bytes of their slots until then.
 
-        ``now``: the step that was issued last.
+        ``now``: the step that is being issued. ``is_over``: whether nothing is left to load during this step.
         """
-        used = _bytes_of(now)
+        if is_over[0] or not self._scheduler.needs_early_loads():
+            return
+        used = now.taken[:]
         for later in upcoming:
-            if not self._scheduler.needs_early_loads():
-                return
             group = later.step.groups[0]
-            while self._scheduler.needs_early_loads():
+            while True:
                 loads = [(core, tiles.constants(used)) for core, tiles in enumerate(later.tiles)]
                 if not any(items for _, items in loads):
                     break
                 self._scheduler.load_early(group.index, group.name, loads)
-            used += _bytes_of(later)
+                if not self._scheduler.needs_early_loads():
+                    return
+            used += later.taken
+        is_over[0] = True
 
     def _turns(
         self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Lowering]

@@ -100,7 +100,9 @@ def check_entries(schedule: Schedule, built: Schedule, layers: LayerNames) -> No
     for shard in schedule.shards:
         name = layers.names[layers.number(shard.layer, "shards")]
         found = cut.get(name)
-        if (shard.axis, shard.cores) != ((found.axis, found.cores) if found else (None, 0)):
+        if (shard.axis, shard.cores, shard.halo) != (
+            (found.axis, found.cores, found.halo) if found else (None, 0, False)
+        ):
             cores = f"on {built.cores} cores" if built.cores != 1 else "on one core"
             raise ScheduleError(f"shards: {named(name)}: cannot be along axis {shard.axis} {cores}")
     _check_cascades(schedule, built, layers)

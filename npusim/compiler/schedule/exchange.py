@@ -114,7 +114,10 @@ class SharedTensor:
     all: list[Region | None] | None = field(default_factory=list)
     """The bytes that each core uses; None: some core may use any byte."""
     read: list[Region | None] = field(default_factory=list)
+    made: list[Region | None] = field(default_factory=list)
     makers: list[int] = field(default_factory=list)
+    is_exact: bool = True
+    """Whether regions that cores make contain no bytes that others make."""
     is_possible: bool = True
     """Whether cores can exchange it."""
     buffers: list[Buffer] = field(default_factory=list)
@@ -125,7 +128,7 @@ class SharedTensor:
     """The views of the whole tensor that were replaced by views of the cores' buffers, by core and tensor."""
 
     def __post_init__(self) -> None:
-        self.all, self.read = [None] * self.cores, [None] * self.cores
+        self.all, self.read, self.made = [None] * self.cores, [None] * self.cores, [None] * self.cores
 
     def add(self, group: Group, touched: Sequence[Region | None] | None, *, makes: bool, reads: bool) -> None:
         """Add a group that uses the tensor. ``touched``: bytes by core, None for any bytes."""
@@ -137,8 +140,16 @@ class SharedTensor:
         self.all = list(map(join, self.all, touched))
         if makes:
             self.makers.append(group.index)
+            self.made = list(map(join, self.made, touched))
         if reads:
             self.read = list(map(join, self.read, touched))
+
+    @property
+    def is_private(self) -> bool:
+        """Whether each core makes all bytes that it reads."""
+        pairs = zip(self.made, self.read, strict=True)
+        alone = len(self.makers) == 1 and self.is_possible and self.is_exact
+        return alone and all(read is None or (made is not None and made.holds(read)) for made, read in pairs)
 
     def spans(self, shards: Sequence[Sequence[Shard] | None], contexts: Sequence[Context]) -> list[Region | None]:
         """The bytes of the tensor that each core holds: those that it computes, reads, or receives."""

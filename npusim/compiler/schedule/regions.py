@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import combinations
+from math import prod
 from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer, View
@@ -62,6 +63,13 @@ def _columns(view: View, row: int) -> tuple[int, int] | None:
     width = sum(abs(stride) * (size - 1) for stride, size in sizes if size > 1 and stride % row) + view.dtype.itemsize
     low = view.extent()[0] % row
     return (low, low + width) if low + width <= row else None
+
+
+def is_region(view: View, axis: int, row: int) -> bool:
+    """Whether the bytes of a position along an axis are a region, with no bytes of other positions in it."""
+    sizes = [1 if at == axis else dim for at, dim in enumerate(view.shape)]
+    one = view.slice([0] * len(sizes), sizes)
+    return region_of(one, row).nbytes == prod(sizes) * view.dtype.itemsize
 
 
 def place_view(view: View, region: Region, buffer: Buffer) -> View:

@@ -14,12 +14,14 @@ SEARCHED = ("fused_attention", "shards", "cascades", "memory", "pinned")
 class LayerShard:
     """How cores divide a layer: along dimension ``axis`` of its result; None: they share its tiles.
 
-    ``cores``: the number of cores that work on it, 0: all cores of the program.
+    ``cores``: the number of cores that work on it, 0: all cores of the program. ``halo``: each core also computes the
+    rows beside its own that later layers on this core read, so that the cores do not exchange them.
     """
 
     layer: str
     axis: int | None
     cores: int = 0
+    halo: bool = False
 
 
 @dataclass(frozen=True, slots=True)

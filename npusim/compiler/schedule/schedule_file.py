@@ -160,7 +160,11 @@ _SCHEDULE: dict[str, _Check] = {
     "large_tiles": _or_null(_flag),
     "constants": _or_null(_one_of(*ORDERS)),
     "fused_attention": _list(_text),
-    "shards": _entries(LayerShard, "layer", {"layer": _text, "axis": _or_null(_integer(0)), "cores": _integer(0)}),
+    "shards": _entries(
+        LayerShard,
+        "layer",
+        {"layer": _text, "axis": _or_null(_integer(0)), "cores": _integer(0), "halo": _flag},
+    ),
     "cascades": _entries(
         LayerCascade,
         "",

@@ -7,13 +7,12 @@ groups with the same key (``likeness``), and only adapted to the available bytes
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
@@ -22,9 +21,20 @@ from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.likeness import seen, weight_bytes
 from npusim.compiler.schedule.rolling_buffer import RollingBuffer
-from npusim.compiler.schedule.slots import Span, ahead, copies_of, deeper, filled, place_slots
+from npusim.compiler.schedule.slots import (
+    CONSTANTS,
+    LastUses,
+    Span,
+    ahead,
+    copies_of,
+    deeper,
+    filled,
+    place_slots,
+    sizes_of,
+    without,
+)
 from npusim.errors import CompileError
-from npusim.hw.memory import align
+from npusim.hw.memory import ALIGNMENT, align
 from npusim.isa.base import Space
 from npusim.timing.tile import acc_bytes
 from npusim.units import ceil_div
@@ -77,6 +87,18 @@ def rolling_views(context: Context, buffers: Sequence[RollingBuffer]) -> Iterato
         context.views.update(whole)
 
 
+class Avoided(NamedTuple):
+    """Bytes of the scratchpad that the slots of a step should not use.
+
+    ``beside``: byte ranges of the neighbouring steps. ``uses``: the last use of each byte, if constants are loaded many
+    steps ahead. ``number``: the number of the step.
+    """
+
+    beside: Sequence[Span] = ()
+    uses: LastUses | None = None
+    number: int = 0
+
+
 @dataclass(slots=True)
 class Fitted:
     """The lowerings of a step, their slots, and the addresses of these. Estimates have no addresses."""
@@ -96,17 +118,18 @@ class Fitted:
 
 def fit_in_turn(
     steps: Sequence[ScheduleStep],
-    fit_one: Callable[[ScheduleStep, bool, Sequence[Span]], Fitted],
-    apart: int = 1,
+    fit_one: Callable[[ScheduleStep, bool, Avoided], Fitted],
+    *,
+    far: bool = False,
 ) -> Iterator[tuple[ScheduleStep, Fitted | None]]:
     """Fit one step after another, each away from the bytes that its neighbours use. Yields None for a step without
     work.
 
-    ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``apart``: how many previous steps to avoid, the nearest with
-    the largest weight.
+    ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``far``: constants are loaded many steps ahead.
     """
     low_end = True
-    last: deque[list[Span]] = deque(maxlen=apart)
+    last: list[Span] = []
+    uses = LastUses() if far else None
     for number, step in enumerate(steps):
         if step.is_empty:
             yield step, None
@@ -115,17 +138,22 @@ def fit_in_turn(
         # The previous step reads its values until its end, and the next one loads early. Neither should wait for slots.
         beside = [each.resident for each in steps[max(number - 1, 0) : number + 2]]
         others = [buffer for resident in beside for buffer in resident if buffer not in here]
-        before = [span for weight, spans in enumerate(last, 1) for span in spans * weight]
-        beside_it = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in others]
-        avoid = before + beside_it * max(len(last), 1)
-        fitted = fit_one(step, low_end, avoid)
+        values = [(buffer.offset, buffer.offset + buffer.nbytes) for buffer in others]
+        if uses is not None:
+            uses.add(values, number)
+        fitted = fit_one(step, low_end, Avoided(last + values, uses, number))
         low_end = not low_end
-        last.append(fitted.taken())
+        last = fitted.taken()
+        if uses is not None:
+            uses.add([(each.offset, each.offset + each.nbytes) for each in step.resident] + last, number)
         yield step, fitted
 
 
+_ANYWHERE = Avoided()
+
+
 def fit(
-    step: ScheduleStep, context: Context, low_end: bool = True, avoid: Sequence[Span] = (), made: Made | None = None
+    step: ScheduleStep, context: Context, low_end: bool = True, avoid: Avoided = _ANYWHERE, made: Made | None = None
 ) -> Fitted:
     """Lower a step with tiles that fit between the values of its time. Raises CompileError if nothing fits.
 
@@ -195,18 +223,50 @@ def _with_copies(slots: list[SlotSpec], room: int, context: Context) -> list[Slo
 
 
 def _starts(
-    step: ScheduleStep, specs: Sequence[Sequence[SlotSpec]], free: Sequence[Span], low_end: bool, avoid: Sequence[Span]
+    step: ScheduleStep, specs: Sequence[Sequence[SlotSpec]], free: Sequence[Span], low_end: bool, avoid: Avoided
 ) -> list[list[int]] | None:
     """The addresses of the slots of each group; None if they do not fit."""
     flat = [spec for slots in specs for spec in slots]
     urgent = len(specs[0]) if step.cascade else 0
-    starts = place_slots(flat, free, low_end=low_end, avoid=avoid, urgent=urgent)
+    starts = None
+    if avoid.uses is not None and not step.cascade:
+        starts = _starts_apart(flat, free, avoid.uses, avoid.number)
+    if starts is None:
+        starts = place_slots(flat, free, low_end=low_end, avoid=avoid.beside, urgent=urgent)
     if starts is None:
         starts = place_slots(flat, free, low_end=not low_end)
     if starts is None:
         return None
     addresses = iter(starts)
     return [list(islice(addresses, copies_of(slots))) for slots in specs]
+
+
+def _starts_apart(specs: Sequence[SlotSpec], free: Sequence[Span], uses: LastUses, number: int) -> list[int] | None:
+    """The addresses of slots; None if they do not fit into one run of bytes for constants and one for the others.
+
+    Constants get the bytes whose last use is longest ago, so that they can be loaded early. The other slots get bytes
+    that were used recently, which leaves the rest to constants, but not by the last two steps.
+    """
+    places, sizes = [spec for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)], sizes_of(specs)
+    found: dict[int, int] = {}
+    for is_constant in (True, False):
+        # Small operands are scales and zero points, or cost few bytes.
+        numbers = [
+            at for at, spec in enumerate(places) if (spec.name in CONSTANTS or spec.nbytes <= ALIGNMENT) == is_constant
+        ]
+        total = sum(sizes[at] for at in numbers)
+        start = uses.oldest(total, free) if is_constant else uses.recent(total, free, number - _NEAR)
+        if start is None:
+            return None
+        for at in numbers:
+            found[at] = start
+            start += sizes[at]
+        free = without(free, [(start - total, start)]) if total else free
+    return [found[at] for at in range(len(places))]
+
+
+_NEAR = 2
+"""A step does not wait for bytes that were last used by a step this far before it, or further."""
 
 
 def _lowered(

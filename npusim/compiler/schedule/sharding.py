@@ -18,14 +18,11 @@ from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.conv_forms import conv_like
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
-from npusim.compiler.schedule.regions import Region, are_disjoint, join, place_view, region_of, row_bytes
-from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit
+from npusim.compiler.schedule.halo import Band, Cut, Readers, halo_bands
+from npusim.compiler.schedule.regions import Region, are_disjoint, is_region, join, place_view, region_of, row_bytes
+from npusim.compiler.schedule.scratchpad import Avoided, Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.shards import Shard, interval, is_in_groups, operand_axes, shard_of
-from npusim.compiler.schedule.slots import Span
 from npusim.graph import Op, Tensor
-
-Cut = tuple[int | None, int]
-"""How a group is divided: (axis of its result or None if the cores share its tiles, number of cores)."""
 
 
 @dataclass(slots=True)
@@ -61,15 +58,15 @@ class Shards:
 
     def cores_of(self, group: Group) -> range:
         """The cores that work on a group."""
-        return range(self.cuts[group.index][1])
+        return range(self.cuts[group.index].cores)
 
     def context_of(self, group: Group) -> Context:
         """The context in which the first core's share of a group is lowered."""
         if self.shards[group.index] is not None:
             return self.contexts[0]
-        return self.narrow.get(self.cuts[group.index][1], self.whole)
+        return self.narrow.get(self.cuts[group.index].cores, self.whole)
 
-    def fit(self, step: ScheduleStep, low_end: bool, avoid: Sequence[Span]) -> Fitted:
+    def fit(self, step: ScheduleStep, low_end: bool, avoid: Avoided) -> Fitted:
         """Lower the first core's share of a step; all cores use its slots. Raises CompileError if nothing fits."""
         return fit(step, self.context_of(step.groups[0]), low_end, avoid)
 
@@ -101,17 +98,42 @@ def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *,
     """Divide groups by ``cuts``. ``passes``: cores pass values to each other."""
     result = Shards(whole, cuts, shards=[None] * len(cuts), passes=passes)
     cores = whole.config.cores
-    for count in {count for axis, count in cuts if axis is None and count < cores}:
+    for count in {cut.cores for cut in cuts if cut.axis is None and cut.cores < cores}:
         # Cached results of lowerings depend on the number of cores.
         config = replace(whole.config, cores=count)
         result.narrow[count] = Context(config, whole.constants, whole.views, pinned=whole.pinned, facts=whole.facts)
-    if any(axis is not None for axis, _ in cuts):
+    if any(cut.axis is not None for cut in cuts):
         result.rows = buffer_rows(groups, whole)
         result.contexts = [core_context(whole, whole.views) for _ in range(cores)]
-        for group, (axis, count) in zip(groups, cuts, strict=True):
-            if axis is not None:
-                result.shards[group.index] = cut_group(group, axis, whole, result.contexts[:count])
+        bands = find_bands(groups, cuts, whole, result.rows)
+        for group, cut in zip(groups, cuts, strict=True):
+            if cut.axis is not None:
+                result.shards[group.index] = cut_group(group, cut.axis, whole, result.contexts, bands[group.index])
     return result
+
+
+def find_bands(
+    groups: Sequence[Group], cuts: Sequence[Cut], whole: Context, rows: Mapping[Buffer, int]
+) -> dict[int, list[Band]]:
+    """The positions of its result that each core computes, by group. Groups that are not cut have no entry."""
+    readers = Readers(groups, whole, rows) if any(cut.halo for cut in cuts) else None
+    found: dict[int, list[Band]] = {}
+    for group in reversed(groups):
+        cut = cuts[group.index]
+        if cut.axis is None:
+            continue
+        behind = readers.of(group, cuts) if readers is not None and cut.halo else ()
+        found[group.index] = (
+            halo_bands(group, behind, cuts, found) if behind else even_bands(group, cut.axis, whole, cut.cores)
+        )
+    return found
+
+
+def even_bands(group: Group, axis: int, whole: Context, cores: int) -> list[Band]:
+    """Equal shares of the positions of a group's result; fewer than ``cores`` if there are too few positions."""
+    size, unit = group.outputs[0].shape[axis], _unit(group, axis, whole, cores)
+    bands = [interval(size, core, cores, unit) for core in range(cores)]
+    return [(first, end) for first, end in bands if first < end]
 
 
 def buffer_rows(groups: Sequence[Group], whole: Context) -> dict[Buffer, int]:
@@ -141,18 +163,18 @@ def core_context(whole: Context, views: Mapping[Tensor, View]) -> Context:
     )  # fmt: skip
 
 
-def cut_group(group: Group, axis: int, whole: Context, contexts: Sequence[Context]) -> list[Shard]:
-    """The shards of a group for cores with these ``contexts``; fewer if its result is too small."""
+def cut_group(
+    group: Group, axis: int, whole: Context, contexts: Sequence[Context], bands: Sequence[Band] | None = None
+) -> list[Shard]:
+    """The shards of a group for cores with these ``contexts``. ``bands``: the positions of each; None: equal shares."""
     axes = operand_axes(group, axis)
     assert axes is not None
-    cores = len(contexts)
-    size, unit = group.outputs[0].shape[axis], _unit(group, axis, whole, cores)
     shards = []
-    for core, context in enumerate(contexts):
-        first, end = interval(size, core, cores, unit)
-        if first < end:
-            shards.append(shard_of(group, axes, first, end))
-            _add_views(shards[-1], context)
+    for context, (first, end) in zip(
+        contexts, even_bands(group, axis, whole, len(contexts)) if bands is None else bands, strict=False
+    ):
+        shards.append(shard_of(group, axes, first, end))
+        _add_views(shards[-1], context)
     return shards
 
 
@@ -198,7 +220,7 @@ def move_to_cores(
     """Give each core its own buffers for its bytes of tensors, and update its views. Returns the new buffers by whole
     buffer.
 
-    A tensor is moved if no core uses bytes of another core, or if cores can exchange it.
+    A tensor is moved if no core needs bytes of another core, or if cores can exchange it.
     """
     passes = result.passes
     shared: list[SharedTensor] = []
@@ -207,7 +229,7 @@ def move_to_cores(
         spans = tensor.all
         if not (buffer.is_scratch and buffer.nbytes and spans is not None):
             continue
-        if not are_disjoint(spans):
+        if not (are_disjoint(spans) or tensor.is_private):
             if not (passes and tensor.is_possible):
                 continue
             shared.append(tensor)
@@ -286,6 +308,9 @@ def _touched_by_all(
         ).items():
             if buffer in found:
                 found[buffer].add(group, touched, makes=buffer in made, reads=buffer in read)
+                axis = result.cuts[group.index].axis
+                if buffer in made and axis is not None:
+                    found[buffer].is_exact &= is_region(result.whole.views[group.outputs[0]], axis, found[buffer].row)
     return found
 
 

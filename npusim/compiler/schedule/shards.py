@@ -114,8 +114,8 @@ def _has_bands(group: Group) -> bool:
     """Whether the group can be cut into bands of rows."""
     op = group.anchor
     assert op is not None
-    (low, high), (above, _) = _window_rows(op, 0, 1)
-    (last, end), _ = _window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
+    (low, high), (above, _) = window_rows(op, 0, 1)
+    (last, end), _ = window_rows(op, op.output.shape[_row_axis(op)] - 1, op.output.shape[_row_axis(op)])
     # All cores use the slots of the first shard, so it needs a slot for padding if any other shard does.
     alike = above > 0 or any(op.attrs["pads"][1::2]) or not op.attrs["pads"][2]
     return low < high and last < end and alike
@@ -184,7 +184,7 @@ def _pool(op: Op, axis: int) -> _Cut | None:
     return [(op.input(0), axis)] if axis in (0, _channel_axis(op), _row_axis(op)) else None
 
 
-def _window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
+def window_rows(op: Op, first: int, end: int) -> tuple[tuple[int, int], tuple[int, int]]:
     """The rows of the operand that rows [first, end) of the result need, and the rows of padding above and below
     them."""
     (stride, _), (dilation, _), (top, _, bottom, _) = op.attrs["stride"], op.attrs["dilation"], op.attrs["pads"]
@@ -249,7 +249,7 @@ def shard_of(group: Group, axes: Axes, first: int, end: int) -> Shard:
     anchor, along = group.anchor, axes[group.outputs[0]]
     if anchor is not None and along is not None:
         if is_row(group, along):
-            rows, pads = _window_rows(anchor, first, end)
+            rows, pads = window_rows(anchor, first, end)
             seen[anchor.input(0)], changed[anchor] = rows, _window_attrs(anchor, end - first, pads)
         elif is_in_groups(group, along):
             low, high = groups_of(anchor, first, end)

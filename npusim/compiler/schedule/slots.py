@@ -7,9 +7,9 @@ all possible addresses the one that shares the fewest bytes with the neighbours 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
@@ -23,6 +23,11 @@ Span = tuple[int, int]
 _SRAM = Space.SRAM  # a local name, because it is looked up for each slot of each step that is tried
 
 
+def sizes_of(specs: Sequence[SlotSpec]) -> list[int]:
+    """Aligned bytes of each copy of each slot in SRAM."""
+    return [align(max(spec.nbytes, 1)) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
+
+
 def place_slots(
     specs: Sequence[SlotSpec], free: Sequence[Span], *, low_end: bool, avoid: Sequence[Span] = (), urgent: int = 0
 ) -> list[int] | None:
@@ -32,7 +37,7 @@ def place_slots(
     as few of these bytes as possible, then all slots. Ties go to the low end of the free bytes (``low_end``) or to the
     high end.
     """
-    sizes = [align(max(spec.nbytes, 1)) for spec in specs if spec.space is _SRAM for _ in range(spec.copies)]
+    sizes = sizes_of(specs)
     taken = sum(sizes)
     spans = free if low_end else free[::-1]
     wide = [span for span in spans if span[1] - span[0] >= taken]
@@ -48,6 +53,61 @@ def place_slots(
     first = sum(sizes[: copies_of(specs[:urgent])])
     start, down = _least_shared(list(dict.fromkeys(ends)), taken, first, _bytes_below(lows, highs))
     return _from(sizes, start + taken if down else start, down=down)
+
+
+def without(free: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
+    """The free byte ranges without the ``taken`` ones, all of which are free."""
+    found = []
+    inside = sorted(taken)
+    for low, high in free:
+        for start, end in inside:
+            if low <= start < high:
+                found.append((low, start))
+                low = end
+        found.append((low, high))
+    return [(low, high) for low, high in found if low < high]
+
+
+class LastUses:
+    """The last step that used each byte of the scratchpad; -1 for none."""
+
+    def __init__(self) -> None:
+        self._starts = [0]
+        self._steps = [-1]
+
+    def add(self, spans: Sequence[Span], step: int) -> None:
+        """Record that a step uses byte ranges."""
+        for low, high in spans:
+            high = align(high)
+            first, last = bisect_left(self._starts, low), bisect_right(self._starts, high) - 1
+            self._starts[first : last + 1], self._steps[first : last + 1] = [low, high], [step, self._steps[last]]
+
+    def oldest(self, nbytes: int, free: Sequence[Span]) -> int | None:
+        """The start of ``nbytes`` free bytes whose last use is longest ago; None if no free range is long enough."""
+        return min(((last, start) for start, last, _ in self._runs(nbytes, free)), default=(0, None))[1]
+
+    def recent(self, nbytes: int, free: Sequence[Span], limit: int) -> int | None:
+        """The start of ``nbytes`` free bytes that were used recently, if possible not after step ``limit``; None if no
+        free range is long enough."""
+        ranks = ((max(last, limit), -total, start) for start, last, total in self._runs(nbytes, free))
+        return min(ranks, default=(0, 0, None))[2]
+
+    def _runs(self, nbytes: int, free: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
+        """(start, latest step, sum over all bytes of their last steps) of candidates: ranges that start or end where a
+        free range or a used range does."""
+        for low, high in free:
+            inside = self._starts[bisect_left(self._starts, low) : bisect_right(self._starts, high)]
+            starts = {low, high - nbytes, *inside, *(end - nbytes for end in inside)}
+            for start in sorted(at for at in starts if low <= at <= high - nbytes):
+                first, past = bisect_right(self._starts, start) - 1, bisect_left(self._starts, start + nbytes)
+                ends = [*self._starts[first + 1 : past], start + nbytes]
+                begins = [start, *self._starts[first + 1 : past]]
+                steps = self._steps[first : max(past, first + 1)]
+                yield (
+                    start,
+                    max(steps),
+                    sum((end - begin) * step for begin, end, step in zip(begins, ends, steps, strict=False)),
+                )
 
 
 def _bounds(spans: Sequence[Span]) -> tuple[list[int], list[int]]:
@@ -125,17 +185,15 @@ def deeper(specs: Sequence[SlotSpec], room: int, in_flight: int) -> list[SlotSpe
 
 
 def ahead(specs: Sequence[SlotSpec], room: int, tiles: int) -> list[SlotSpec]:
-    """Add copies of the slots for weights and their parameters, for as many ``tiles`` as fit into half of ``room``.
-
-    These are loaded while the DRAM is idle, before the step starts.
-    """
-    names = [spec.name for spec in specs if spec.name in _CONSTANTS and spec.copies == 2]
+    """The slots with one copy of weights and their parameters for each of a core's ``tiles``, or for as many as fit
+    into half of ``room``: these are loaded while the DRAM is idle, before the step starts."""
+    names = [spec.name for spec in specs if spec.name in CONSTANTS and spec.copies == 2]
     each = sum([align(max(spec.nbytes, 1)) for spec in specs if spec.name in names])
-    more = min(max(0, room // 2 - total_bytes(specs)) // each, max(0, tiles - 2)) if each else 0
-    return [replace(spec, copies=2 + more) if spec.name in names else spec for spec in specs]
+    most = 2 + max(0, room // 2 - total_bytes(specs)) // each if each else 0
+    return [replace(spec, copies=min(most, tiles)) if spec.name in names else spec for spec in specs]
 
 
-_CONSTANTS = ("w", "p")
+CONSTANTS = ("w", "p")
 """Names of the slots for weights, and for the biases and scales of channels."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import chain, islice
 
 import numpy as np
@@ -38,13 +39,22 @@ def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> lis
             questions.append(Question(case, rows, capacity[rows], pieces[rows], told=True))
         search.ask(questions)
         return [
-            np.where(np.isinf(each.latency), np.inf, score(each.latency, each.figures["computing"], cores))
-            for each in questions
+            np.where(
+                np.isinf(each.latency),
+                np.inf,
+                score(each.latency, each.figures["computing"], both(problem)[1][rows], cores),
+            )
+            for each, (problem, rows) in zip(questions, asked, strict=True)
         ]
 
-    def bound(problem: MatrixProblem) -> Array:
+    @functools.cache
+    def both(problem: MatrixProblem) -> tuple[Array, Array]:
         unit, dram = designs.evaluate(lambda config: bounds(problem, config, MatrixPrices))
-        return np.broadcast_to(limit(unit, dram, cores), (designs.count,))
+        return np.broadcast_to(unit, (designs.count,)), np.broadcast_to(dram, (designs.count,))
+
+    def bound(problem: MatrixProblem) -> Array:
+        found: Array = limit(*both(problem), cores)
+        return found
 
     forms = []
     for layer in network.layers:
