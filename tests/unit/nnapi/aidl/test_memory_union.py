@@ -25,12 +25,12 @@ from hal.nnapi.types import ErrorStatus
 
 READ, WRITE = mmap.PROT_READ, mmap.PROT_WRITE
 FAR = (5 << 32) + 7
-"""An offset that needs both of the words that it has in HAL 1.3."""
+"""An offset that needs both of its words in HAL 1.3."""
 
 
 @pytest.fixture
 def descriptor() -> Iterator[int]:
-    """A file that is long, and takes no room."""
+    """A long sparse file."""
     made = os.memfd_create("far")
     os.ftruncate(made, FAR + 64)
     os.pwrite(made, b"here", FAR)

@@ -1,4 +1,4 @@
-"""Buffers of the driver: what allocate refuses, what state does, and that nothing is left when they are dropped."""
+"""Driver buffers: what allocate refuses, the effect of their state, and that dropping them frees everything."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bench:
         return Prepared(model(inputs, outputs), self.tracker)
 
     def pair(self, *dimensions: int) -> Prepared:
-        """Two inputs and two outputs, all alike."""
+        """Return a model with two inputs and two outputs of the same type."""
         return self.prepared([operand(dimensions) for _ in range(2)], [operand(dimensions) for _ in range(2)])
 
     def allocate(

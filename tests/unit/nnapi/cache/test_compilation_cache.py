@@ -1,4 +1,4 @@
-"""The compilation cache: what is kept comes back, and nothing else does."""
+"""The compilation cache: what was stored is found again, and nothing else."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def save(device, model, files, token=TOKEN, **how):
 
 
 def retrieve(device, files, token=TOKEN, **how):
-    """(status, prepared model); a failed launch tells the callback the same."""
+    """Return (status, prepared model); a failed launch passes the same to the callback."""
     handles = files.opened(**how)
     result = retrieve_handles(device, *handles, token)
     close(*handles)
@@ -191,7 +191,7 @@ def test_models_with_loops_come_back(device, files):
 
 
 def dense_loop(units):
-    """i, x = 0, x; while i < 2: i, x = i + 1, dense(x): its loop begins with a constant."""
+    """Build i, x = 0, x; while i < 2: i, x = i + 1, dense(x): its loop starts with a constant."""
     product = dense(units, units)
     _, *constants, activation, _ = product.main.operands
     values = product.operandValues + np.array([1, 2], np.int32).tobytes()
@@ -258,7 +258,7 @@ def test_a_model_whose_shapes_come_with_an_execution_keeps_what_it_then_compiles
 
 
 def test_a_model_with_an_optional_input_keeps_what_the_program_without_it_is_compiled_with(device, files):
-    """LSH_PROJECTION of a constant hash, whose weights an execution may omit."""
+    """LSH_PROJECTION with a constant hash, whose weights an execution may omit."""
     values = np.array([[0.25, -0.5], [0.75, 0.125]], np.float32).tobytes() + np.array([2], np.int32).tobytes()
     constant = OperandLifeTime.CONSTANT_COPY
     hashes = Operand(F32, (2, 2), 1, lifetime=constant, location=DataLocation(0, 0, 16))
@@ -306,7 +306,7 @@ with open_device("tiny", state_dir=sys.argv[1]) as device:
 
 
 def test_two_processes_keep_their_models_in_the_same_files(tmp_path):
-    """Whatever one of them finds there is nothing, or a whole model of one of them; in the end the last one's."""
+    """Each finds nothing or a complete model of one of them; at the end that of the last writer."""
     files = Files(tmp_path)
     with open_device("tiny", state_dir=tmp_path) as device:
         others = [
@@ -338,7 +338,7 @@ def test_two_processes_keep_their_models_in_the_same_files(tmp_path):
     ],
 )  # fmt: skip
 def test_handles_that_cannot_be_right(device, files, change):
-    """They keep nothing from being prepared, and nothing comes of them."""
+    """They do not prevent the preparation, and are not used."""
     handles, callback = files.opened(), PreparedCallback()
     assert device.prepareModel_1_3(add(), 1, 1, None, *change(*handles), TOKEN, callback) is NONE
     status, prepared = callback.wait()
@@ -364,7 +364,7 @@ def test_files_must_be_open_for_reading_and_writing(device, files, flags):
 @pytest.mark.parametrize("kind", ["pipe", "device", "socket", "event"])
 @pytest.mark.parametrize("place", [0, 1], ids=["model", "data"])
 def test_files_must_be_files(device, files, tmp_path, kind, place, caplog):
-    """Nothing else is read, which might not end, or written."""
+    """Other file types, which might be endless, are neither read nor written."""
     save(device, add(), files)
     os.mkfifo(tmp_path / "pipe")
     left, right = socket.socketpair()
@@ -476,7 +476,7 @@ def test_what_another_device_or_driver_kept_is_of_no_use(device, files, state, t
 
 
 def test_files_that_change_meanwhile(device, tmp_path):
-    """Another model's files are copied over while the model is prepared from the cache: failure, or the right model."""
+    """Another model's files are copied over during preparation from the cache: failure, or the right model."""
     mine, other, target = (Files(tmp_path, name) for name in ("mine", "other", "target"))
     save(device, chain(1), mine)
     save(device, chain(2), other)
@@ -593,7 +593,7 @@ with open_device("edge") as device:
 
 
 def test_it_survives_the_process_and_is_quick(tmp_path):
-    """A network of MobileNet's size comes back in another process, with the same results, in a tenth of the time."""
+    """A network of MobileNet's size is loaded in another process, with the same results, in a tenth of the time."""
     environment = {**os.environ, "NPUSIM_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     said = []
     for what in ("save", "retrieve"):

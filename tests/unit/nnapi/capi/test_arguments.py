@@ -1,4 +1,4 @@
-"""Types that come with an argument of an execution: what they may add to the model's, and what is said otherwise."""
+"""Operand types given with an argument: what they may add to the model's types, and errors otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F32, QUANT8, INT32 = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_QUANT8_ASYMM
 def argument(
     operand: Operand, given: OperandTypeValue | None, length: int, *, written: bool = False, padded: bool = False
 ) -> AtPointer:
-    """The argument with the number 1 at some address."""
+    """Return the argument with the number 1 at some address."""
     made = at_pointer(operand, given, 4096, length, "input 1", written=written, padded=padded)
     assert isinstance(made, AtPointer)
     assert (made.address, made.length) == (4096, length)
@@ -71,7 +71,7 @@ def test_a_pointer_that_is_wrong_is_told_before_anything_else() -> None:
 @pytest.mark.parametrize("kind", [int(F32), int(QUANT8), int(INT32), 10_001, 0xFFFF_FFFF])
 @pytest.mark.parametrize(("scale", "zero"), [(0.5, 3), (0.25, 3), (0.5, 4), (0.0, 0), (-1.0, 1 << 20), (math.nan, -1)])
 def test_of_a_type_only_the_dimensions_count(kind: int, scale: float, zero: int) -> None:
-    """As in the runtime of Android, which compares nothing else with the model."""
+    """As in Android's runtime, which compares nothing else with the model."""
     operand = Operand(QUANT8, (0, 4), 0.5, 3)
     assert argument(operand, OperandTypeValue(kind, (2, 4), scale, zero), 8) == AtPointer(4096, 8, 8, (2, 4))
     wrong = OperandTypeValue(kind, (2, 5), scale, zero)

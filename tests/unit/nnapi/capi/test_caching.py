@@ -1,4 +1,4 @@
-"""Whatever lies in a client's cache directory: used if this user's driver wrote it, never waited for, said once."""
+"""Files in a client's cache directory: used if written by this user's driver, never waited for, reported once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = {**REASONS, "hard link": "has another name"}
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """An entry for each preparation that does not come from the cache."""
+    """Return a list that gets an entry per preparation that does not come from the cache."""
     found: list[int] = []
     prepare = compiling._prepare_fresh
     monkeypatch.setattr(compiling, "_prepare_fresh", lambda *given: found.append(1) or prepare(*given))
@@ -30,7 +30,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def sums(api: Api, model: int, folder: Path) -> bool:
-    """Compile with that cache, and compute."""
+    """Compile with that cache and compute."""
     compilation = api.make("Compilation_createForDevices", model, handles([device(api)]), 1)
     api.ok("Compilation_setCaching", compilation, str(folder).encode(), (ctypes.c_uint8 * 32)())
     api.ok("Compilation_finish", compilation)

@@ -1,4 +1,4 @@
-"""Programs in C as clients: in an empty environment, with threads, forks and late calls; the example of the manual."""
+"""C programs as clients: in an empty environment, with threads, forks and late calls; the manual's example."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_log(client: Path) -> None:
 
 
 def expected() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The network of the example in numpy."""
+    """Compute the network of the example in numpy."""
     x = (np.arange(16 * 16 * 3) % 13 / 13).reshape(16, 16, 3)
     w = ((np.arange(8 * 9 * 3) * 7 % 11 - 5) / 16).reshape(8, 3, 3, 3)
     dense = ((np.arange(4 * 8) * 5 % 9 - 4) / 8).reshape(4, 8)
@@ -87,7 +87,7 @@ def test_the_example(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_python_that_has_loaded_it() -> None:
-    """A computation under way, an event that nobody frees, and a call after the interpreter has ended the engine."""
+    """An active computation, an event that is never freed, and a call after the interpreter has ended the engine."""
     script = f"""
 import ctypes, atexit, numpy as np
 library = ctypes.CDLL({str(LIBRARY.path)!r})

@@ -1,4 +1,4 @@
-"""What the driver answers, and what goes wrong in the runtime itself, as result codes of the library."""
+"""Driver statuses and errors of the runtime itself, as result codes of the library."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Failing:
 
 
 def failing(api: Api, error: Exception) -> tuple[int, int]:
-    """A compilation whose device fails, and an execution with all arguments."""
+    """Return a compilation whose device fails, and an execution with all arguments."""
     handle = compiled(api, add_model(api))
     found: Compilation = TABLE.get(Kind.Compilation, handle, "compilation")
     found.steps = [PreparedPart(step.part, Failing(error)) for step in found.steps]
@@ -122,7 +122,7 @@ def test_an_unplugged_device(api: Api, add: int, execution: int, monkeypatch: py
 
 
 def test_which_codes_are_never_given() -> None:
-    """INCOMPLETE is of no use on Android either; DEAD_OBJECT, UNMAPPABLE and the others have their tests elsewhere."""
+    """INCOMPLETE is not used on Android either; DEAD_OBJECT, UNMAPPABLE and the others are tested elsewhere."""
     assert set(ResultCode) - {code_of(status) for status in ErrorStatus} == {
         ResultCode.OUT_OF_MEMORY, ResultCode.INCOMPLETE, ResultCode.UNEXPECTED_NULL, ResultCode.BAD_STATE,
         ResultCode.UNMAPPABLE, ResultCode.DEAD_OBJECT,

@@ -143,7 +143,7 @@ def test_a_timeout_that_cannot_be_met(api: Api) -> None:
 
 
 def test_a_timeout_ends_the_question_what_is_supported(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Devices compile to answer it, in the thread that asks, and look at the clock meanwhile."""
+    """Devices compile to determine it, in the calling thread, and check the clock meanwhile."""
     maker = ModelMaker(api)
     a, b, result = (maker.operand("TENSOR_FLOAT32", [9]) for _ in range(3))
     fuse, last = maker.i32(0), a
@@ -218,7 +218,7 @@ def test_caching(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the devices that are asked what they support, as it happens."""
+    """Record the names of devices that are queried for support."""
     names: list[str] = []
     for each in devices.devices():
         ask = each.aidl.getSupportedOperations

@@ -30,7 +30,7 @@ SUM = [10, 11, 12, 13]
 
 @pytest.fixture
 def result(api: Api, execution: int) -> np.ndarray[Any, Any]:
-    """The output of the execution, all whose arguments are set."""
+    """Set all arguments of the execution and return its output."""
     return filled(api, execution)
 
 
@@ -91,7 +91,7 @@ def test_dependencies(api: Api, execution: int, result: np.ndarray[Any, Any]) ->
 
 
 def test_a_chain_of_executions(api: Api, add: int) -> None:
-    """a + b, then that + b, then that + b: each waits for the one before."""
+    """a + b, then that + b, twice: each waits for the one before."""
     gate = fence.create()
     events = [api.make("Event_createFromSyncFenceFd", gate.handle[0])]
     values = [A, *(np.zeros(4, np.float32) for _ in range(3))]
@@ -201,7 +201,7 @@ def test_a_duration_that_cannot_be_met(api: Api, execution: int, result: np.ndar
 
 
 def test_times_with_dependencies(api: Api, execution: int, result: np.ndarray[Any, Any]) -> None:
-    """The time in the driver from the launch on has the wait for the fence in it."""
+    """The time in the driver starts at the launch and includes the wait for the fence."""
     api.ok("Execution_setMeasureTiming", execution, True)
     gate = fence.create()
     before = api.make("Event_createFromSyncFenceFd", gate.handle[0])
@@ -262,7 +262,7 @@ def test_events_leave_no_descriptors(api: Api, add: int) -> None:
 
 
 class Launched:
-    """An execution, and its computation, that record what an event does with them."""
+    """An execution and its computation that record the calls of an event."""
 
     def __init__(self, timeout_ns: int = 0) -> None:
         self.timeout_ns = timeout_ns

@@ -289,7 +289,7 @@ def test_an_interrupted_client_leaves_no_descriptors(api: Api, add: int) -> None
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_floating_point_mode_of_the_host(api: Api, seed: int) -> None:
-    """Denormals as zeros, or another rounding: results are the same bits, and the mode stays the host's."""
+    """With flushed denormals or another rounding mode, results have the same bits and the host's mode is kept."""
     a, b, y = np.array([1e-39, 0.1, -0.1, 3], np.float32), np.array([0, 1e-9, 1e-9, 7], np.float32), np.zeros_like(A)
     expected, problems = a + b, list[str]()
     with other_floats(random.Random(seed), problems):

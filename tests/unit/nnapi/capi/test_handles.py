@@ -1,4 +1,4 @@
-"""NULL, garbage, stale and foreign handles, and NULL pointers: every function answers with a code."""
+"""NULL, garbage, stale and foreign handles, and NULL pointers: every function returns a code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_handle(parameter: str) -> bool:
 
 
 def places() -> list[tuple[str, int]]:
-    """(function, place) of every parameter that is a handle and must not be NULL."""
+    """Return (function, position) of every handle parameter that must not be NULL."""
     return [
         (name, place)
         for name, (result, parameters) in prototypes().items()
@@ -33,7 +33,7 @@ def places() -> list[tuple[str, int]]:
 
 
 def harmless(parameters: list[str]) -> list[Any]:
-    """An argument for each parameter that is no handle: a buffer of zeros for pointers, 1 for numbers."""
+    """Return an argument for each parameter that is not a handle: a buffer of zeros for pointers, 1 for numbers."""
     return [ctypes.cast(ctypes.create_string_buffer(256), ctypes.c_void_p) if "*" in p else 1 for p in parameters]
 
 
@@ -41,7 +41,7 @@ def harmless(parameters: list[str]) -> list[Any]:
 def test_null_and_garbage_handles(
     api: Api, add: int, name: str, place: int, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
-    """The code, and one line in the log that names the function and the argument."""
+    """Checks the code, and one log line that names the function and the argument."""
     parameters = prototypes()[name][1]
     arguments = harmless(parameters)
     good = {"Model": api.make("Model_create"), "Compilation": add, "Execution": api.make("Execution_create", add),

@@ -1,4 +1,4 @@
-"""Memory objects: of files, and of devices for certain roles."""
+"""Memory objects from files, and from devices for certain roles."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_memory_in_bursts(api: Api, add: int) -> None:
 
 
 def kept_by(burst: int) -> int:
-    """How many mappings a burst keeps."""
+    """Return the number of mappings that a burst keeps."""
     [inner] = TABLE.get(Kind.Burst, burst, "burst")._bursts
     return len(inner._kept)
 
@@ -98,7 +98,7 @@ def test_a_burst_keeps_nothing_of_the_runtime_s_own(api: Api, add: int) -> None:
 
 @pytest.fixture
 def gone(api: Api) -> File:
-    """A file of which nothing is left."""
+    """A file that was truncated completely."""
     file = File(api, np.ones(4096))
     os.ftruncate(file.descriptor, 0)
     return file

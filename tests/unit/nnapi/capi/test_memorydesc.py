@@ -35,7 +35,7 @@ def desc(api: Api) -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def other(api: Api) -> int:
-    """y = a + b with five numbers."""
+    """Build y = a + b with five numbers."""
     return compiled(api, add_model(api, [5]))
 
 
@@ -92,7 +92,7 @@ def test_roles_of_other_types(api: Api, add: int, desc: int) -> None:
 
 
 def memory_for(api: Api, compilation: int, inputs: Sequence[int], outputs: Sequence[int]) -> int:
-    """Memory for inputs and outputs of one compilation."""
+    """Create memory for inputs and outputs of one compilation."""
     made = api.make("MemoryDesc_create")
     for index in inputs:
         api.ok("MemoryDesc_addInputRole", made, compilation, index, 1.0)
@@ -106,7 +106,7 @@ def memory_for(api: Api, compilation: int, inputs: Sequence[int], outputs: Seque
 
 @pytest.fixture(params=["on one device", "of both devices"])
 def roles_of(request: pytest.FixtureRequest, api: Api, add: int) -> tuple[int, int]:
-    """A compilation, and another one that shares the memory: of the same device, or of another."""
+    """A compilation, and another one that shares the memory, on the same device or another."""
     from tests.support.nnapi.c_api import compiled as make
 
     return add, make(api, add_model(api), 0 if request.param == "on one device" else 1)
@@ -211,7 +211,7 @@ def test_memory_is_no_constant(api: Api, add: int) -> None:
 
 
 def test_open_dimensions(api: Api) -> None:
-    """The memory takes the dimensions of what was written last."""
+    """The memory takes the dimensions of the last write."""
     open_add = compiled(api, add_model(api, [0], []))
     memory = memory_for(api, open_add, [0], [0])
     for length in (3, 6):

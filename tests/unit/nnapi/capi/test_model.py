@@ -82,7 +82,7 @@ def test_values(api: Api, maker: ModelMaker) -> None:
 
 @pytest.mark.parametrize(("count", "taken_over"), [(32, True), (33, False)])
 def test_up_to_128_bytes_are_copied_at_once(api: Api, count: int, taken_over: bool) -> None:
-    """More is read when the model is finished."""
+    """Larger values are read when the model is finished."""
     maker = ModelMaker(api)
     x = maker.operand("TENSOR_FLOAT32", [count])
     values = np.ones(count, np.float32)
@@ -215,7 +215,7 @@ def test_a_cycle(api: Api, maker: ModelMaker) -> None:
 
 
 def reversed_chain(api: Api) -> tuple[int, int]:
-    """y = relu(a + a) - a with the operations added last first; the model and the place of ADD among them."""
+    """Build y = relu(a + a) - a with the operations added in reverse; return the model and the position of ADD."""
     maker = ModelMaker(api)
     a, total, positive, y = (maker.operand("TENSOR_FLOAT32", [4]) for _ in range(4))
     fuse = maker.i32(0)
@@ -236,7 +236,7 @@ def test_operations_in_any_order(api: Api) -> None:
 
 
 def test_supported_operations_in_the_order_of_adding(api: Api) -> None:
-    """The first one is an OEM operation, which nobody supports."""
+    """The first one is an OEM operation, which no device supports."""
     maker = ModelMaker(api)
     a, b, c = (maker.operand("TENSOR_FLOAT32", [4]) for _ in range(3))
     maker.add("OEM_OPERATION", [b], [c])

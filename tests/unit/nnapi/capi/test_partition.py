@@ -1,4 +1,4 @@
-"""Models that no device supports as a whole. The devices are real, what they admit to support is not."""
+"""Models that no single device supports. The devices are real, their reported support is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.nnapi.c_api import Api, ModelMaker, address, code, device, ha
 
 @pytest.fixture
 def supporting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Say which operations each device supports."""
+    """Set the operations that each device supports."""
 
     def limit(*allowed: set[OperationType]) -> None:
         for each, kinds in zip(devices.devices(), allowed, strict=True):
@@ -35,7 +35,7 @@ ADD, MUL, SUB = OperationType.ADD, OperationType.MUL, OperationType.SUB
 
 
 def network(api: Api, dims: Sequence[int] = (4,)) -> int:
-    """sum = a + b; y = (a + b) * b - a. Both go out, and the sum is needed behind the cut as well."""
+    """Build sum = a + b; y = (a + b) * b - a. Both are outputs, and the sum is also needed after the cut."""
     maker = ModelMaker(api)
     a, b, total, product, y = (maker.operand("TENSOR_FLOAT32", dims) for _ in range(5))
     fuse = maker.i32(0)

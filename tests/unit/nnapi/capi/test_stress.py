@@ -1,4 +1,4 @@
-"""Many threads that make, compile, compute and free, in every way: right results, and nothing left behind."""
+"""Many threads that create, compile, compute and free in every way: right results and no leaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which method of a client's callback is called, with what."""
+"""Which method of a client's callback is called, with which arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MISSED = ErrorStatus.MISSED_DEADLINE_TRANSIENT
 
 
 def client(*names):
-    """An object with these methods, which notes its calls."""
+    """Return an object with these methods that records its calls."""
     calls = []
     methods = {name: lambda self, *args, name=name: calls.append((name, *args)) for name in names}
     return type("Client", (), methods)(), calls

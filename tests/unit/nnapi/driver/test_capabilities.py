@@ -18,7 +18,7 @@ from tests.support.planted_files import STRANGE, plant, promptly
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A cache directory of our own, and nothing in memory."""
+    """Use a new cache directory, with nothing cached in memory."""
     monkeypatch.setenv("NPUSIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(capabilities, "_known", {})
     return tmp_path

@@ -1,4 +1,4 @@
-"""IDevice: what it says of itself, how models are prepared, and that nothing makes it raise."""
+"""IDevice: its properties, how models are prepared, and that nothing makes it raise."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_every_version_prepares_and_executes(device):
 
 
 def cycle():
-    """Three additions each of which needs another one's result."""
+    """Build three additions that depend on each other in a cycle."""
     operands = [models.tensor(models.IN, (1,)), models.tensor(models.IN, (1,)), models.scalar(0, 3),
                 models.tensor(models.TEMP, (1,)), models.tensor(models.TEMP, (1,)),
                 models.tensor(models.OUT, (1,))]  # fmt: skip
@@ -174,7 +174,7 @@ def _frame(case):
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize("make", [lambda: hardware_buffer(4, 4), lambda: Memory("of another kind", (0,), 16)])
 def test_an_operation_whose_constant_nobody_can_read_is_not_supported(device, place, make):
-    """It alone; the model as a whole cannot be prepared."""
+    """Only this operation; the model as a whole cannot be prepared."""
     model = chain(5)
     operands = [*model.main.operands]
     numbers = list(model.main.operations[place].inputs)

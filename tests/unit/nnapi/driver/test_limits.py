@@ -1,4 +1,4 @@
-"""Preparations that end before they are done: the deadline passes, or the device is closed."""
+"""Preparations that end early: the deadline passes, or the device is closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = chain(150, function=OperationType.MUL)
 
 
 class Counted:
-    """A clock that goes on by 1 with every look at it; ``then`` is called when it stands at ``at``."""
+    """A clock that advances by 1 with every reading; ``then`` is called at ``at``."""
 
     def __init__(self, at: int = 0, then: Callable[[], object] = lambda: None) -> None:
         self.now, self.at, self.then = 10**12, 10**12 + at, then
@@ -47,7 +47,7 @@ def launch(device: Device, model: Model, deadline: int | None) -> PreparedCallba
 
 
 def looks() -> int:
-    """How often a preparation of the long model looks at the clock."""
+    """Return how often a preparation of the long model reads the clock."""
     clock = Counted()
     with open_device("edge", clock=clock) as device:
         assert prepare(device, LONG, deadline=10**15)[1] is NONE
@@ -56,7 +56,7 @@ def looks() -> int:
 
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.9])
 def test_a_deadline_ends_a_preparation_at_once(part: float) -> None:
-    """Wherever it passes: the clock is not looked at once more."""
+    """At any position: the clock is not read again."""
     whole = looks()
     assert whole > 500
     clock = Counted()
@@ -107,7 +107,7 @@ def test_an_execution_that_compiles_keeps_its_deadline() -> None:
 
 @pytest.mark.parametrize("at", [50, 400])
 def test_closing_ends_a_preparation_at_once(at: int) -> None:
-    """The clock is looked at as the work polls; there it lets somebody else close the device first."""
+    """The clock is read at each poll; here another thread first closes the device."""
     closed = threading.Event()
 
     def close() -> None:
@@ -129,7 +129,7 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Stuck:
-    """Takes all threads of a device that preparations of one priority have."""
+    """Occupies all threads of a device for preparations of one priority."""
 
     def __init__(self, device: Device) -> None:
         self.gate, begun = threading.Event(), threading.Semaphore(0)
@@ -140,7 +140,7 @@ class Stuck:
 
 
 class Alarm:
-    """A timer that goes off when the test says so."""
+    """A timer that expires when the test says so."""
 
     all: ClassVar[list[Alarm]] = []
 
@@ -158,7 +158,7 @@ class Alarm:
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_deadline_is_told_though_no_thread_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many preparations that wait for others, each hears of its deadline; those without one wait on."""
+    """Of many waiting preparations, each is notified at its deadline; those without one continue to wait."""
     monkeypatch.setattr(threading, "Timer", Alarm)
     clock = Counted()
     with open_device("edge", clock=clock) as device:
@@ -192,7 +192,7 @@ def test_preparations_that_wait_end_with_the_device() -> None:
 
 
 def test_asking_what_is_supported_ends_with_the_limit_of_the_asker() -> None:
-    """The interface has no deadline for that; who asks in its own thread may bring one: the NNAPI C library does."""
+    """The interface has no deadline for it; a caller in its own thread may give one, as the NNAPI C library does."""
     polls = 0
 
     def check() -> None:

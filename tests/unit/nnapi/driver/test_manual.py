@@ -1,4 +1,4 @@
-"""The manual's table of operations says what the code does."""
+"""The manual's table of operations agrees with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each interface takes what it had: by every door, ``getSupportedOperations*`` and ``prepareModel*``."""
+"""Each interface version accepts what it had, through every ``getSupportedOperations*`` and ``prepareModel*``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ CASES: list[tuple[str, Version, OperationType, tuple[list[Given], list[Given]]]]
 
 
 def older(model: Model, version: Version) -> Any:
-    """The model as a client of that version writes it."""
+    """Return the model as a client of that version writes it."""
     main = model.main
     if version is V1_3:
         return model
@@ -175,7 +175,7 @@ def test_a_door_takes_what_its_interface_has(
 
 
 def test_every_type_and_operation_has_its_version() -> None:
-    """As their comments in the types.hal of each version say."""
+    """As the comments in each version's types.hal say."""
     types = {
         V1_0: "FLOAT32 INT32 UINT32 TENSOR_FLOAT32 TENSOR_INT32 TENSOR_QUANT8_ASYMM OEM TENSOR_OEM_BYTE",
         V1_2: "BOOL TENSOR_QUANT16_SYMM TENSOR_FLOAT16 TENSOR_BOOL8 FLOAT16 TENSOR_QUANT8_SYMM_PER_CHANNEL "

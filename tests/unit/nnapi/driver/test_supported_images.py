@@ -1,5 +1,5 @@
-"""Convolutions, pools, resizing and FULLY_CONNECTED in every type and every form that the specification allows: the
-driver supports, prepares and executes them, and refuses the other types."""
+"""Convolutions, pools, resizing and FULLY_CONNECTED in every type and form that the specification allows: the driver
+supports, prepares and executes them, and refuses other types."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ FILTERS = {
     O.CONV_2D: ((4, 2, 2, 4), 0), O.GROUPED_CONV_2D: ((4, 2, 2, 2), 0), O.DEPTHWISE_CONV_2D: ((1, 2, 2, 4), 3),
     O.TRANSPOSE_CONV_2D: ((4, 2, 2, 4), 0),
 }  # fmt: skip
-"""Shape of the filter for an image of four channels, and the dimension of its scales per channel."""
+"""Shape of the filter for a four-channel image, and the dimension of its per-channel scales."""
 BEFORE_ACTIVATION = {O.GROUPED_CONV_2D: [i32(2)], O.DEPTHWISE_CONV_2D: [i32(1)]}
 POOLS = {O.AVERAGE_POOL_2D: FOUR, O.MAX_POOL_2D: FOUR, O.L2_POOL_2D: FLOATS}
 RESIZES = {O.RESIZE_BILINEAR: 0, O.RESIZE_NEAREST_NEIGHBOR: 1}
-"""The least number of flags behind the size."""
+"""Least number of flags after the size."""
 
 
 def image(kind: T) -> Given:
-    """Two of them, of three by four pixels."""
+    """Return two images of three by four pixels."""
     return tensor(kind, (2, 3, 4, 4), 1)
 
 
 def convolutions(operation: O, kind: Kind) -> Iterator[Inputs]:
-    """Both kinds of padding; no layout, a layout, a layout and dilation factors, where the operation has them."""
+    """Yield both kinds of padding; without layout, with a layout, and with dilation factors if supported."""
     shape, dim = FILTERS[operation]
     x, w = image(kind.x), filters(kind, shape, dim, 2)
     rest = [w, biases(kind, x, w, 4, 3)]
@@ -61,7 +61,7 @@ def pools(kind: T) -> Iterator[Inputs]:
 
 
 def resizes(operation: O, kind: T) -> Iterator[Inputs]:
-    """To a size and by factors, with as many flags as there may be."""
+    """Yield resizing to a size and by factors, with every possible number of flags."""
     by = T.FLOAT16 if kind is H else SCALAR[F]
     for size in ([i32(5), i32(2)], [scalar(by, 1.5), scalar(by, 0.75)]):
         for count in range(RESIZES[operation], 4):
@@ -71,7 +71,7 @@ def resizes(operation: O, kind: T) -> Iterator[Inputs]:
 
 
 def connected(kind: Kind) -> Iterator[Inputs]:
-    """Inputs of rank 2 to 4."""
+    """Yield inputs of rank 2 to 4."""
     w = filters(kind, (3, 4), 0, 4)
     for shape in ((2, 4), (2, 3, 4), (2, 2, 3, 4)):
         x = tensor(kind.x, shape, 5)
@@ -79,7 +79,7 @@ def connected(kind: Kind) -> Iterator[Inputs]:
 
 
 def cases() -> Iterator[tuple[O, str, list[Inputs]]]:
-    """Operation, types, and what the operation takes in each form."""
+    """Yield operation, types, and the inputs of each form."""
     for operation, kind in itertools.product(FILTERS, KINDS):
         yield operation, str(kind), list(convolutions(operation, kind))
     for operation, kinds in POOLS.items():
@@ -95,7 +95,7 @@ CASES = [pytest.param(operation, forms, id=f"{operation.name}-{types}") for oper
 
 
 def made(operation: O, x: Given) -> Given:
-    """The output: pools and resizing keep scale and zero point."""
+    """Return the output: pools and resizing keep scale and zero point."""
     return result(x.type, x.scale, x.zero) if operation in (*POOLS, *RESIZES) else output(x.type)
 
 
@@ -125,7 +125,7 @@ def test_every_form_runs_and_agrees_with_the_reference(device: Any, operation: O
 
 @pytest.mark.parametrize("operation", [*FILTERS, *POOLS, *RESIZES, O.FULLY_CONNECTED], ids=lambda each: each.name)
 def test_other_types_are_refused(operation: O) -> None:
-    """Of the tensors among the inputs and of the output: each alone in a type that goes with none of the others."""
+    """Each tensor input and the output separately gets a type that fits none of the others."""
     forms = [each[2][0] for each in cases() if each[0] is operation]
     known = {tuple(each.type for each in inputs) for inputs in forms}
     for inputs in forms:

@@ -1,5 +1,5 @@
 """Recurrent layers, normalisations and look-ups in every type that the specification allows: the driver supports,
-prepares and executes them, and refuses the other types."""
+prepares and executes them, and refuses other types."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RNN = [(UNITS, INPUTS), (UNITS, UNITS), (UNITS,), (BATCHES, UNITS)]
 
 
 def tensors(kind: T, *shapes: tuple[int, ...]) -> list[Given]:
-    """Some small numbers; a scale of 1/128 where the type has one."""
+    """Return small numbers, with scale 1/128 for types with a scale."""
     scale = 1 / 128 if kind in QUANT or kind is T.TENSOR_QUANT8_SYMM_PER_CHANNEL else 0.0
     storage, rng = STORAGE[kind], np.random.default_rng(len(shapes))
     if storage.kind == "f":
@@ -40,7 +40,7 @@ def tensors(kind: T, *shapes: tuple[int, ...]) -> list[Given]:
 
 
 def numbers(kind: T, *values: float) -> list[Given]:
-    """Scalars that go with tensors of a type."""
+    """Return scalars of the type that matches a tensor type."""
     return [scalar(SCALAR[H] if kind is H else SCALAR[F], value) for value in values]
 
 
@@ -134,7 +134,8 @@ def multinomial(kind: T) -> list[Layer]:
 
 
 def normalisation(*scalars: float, axis: bool, scale: float = 0.0, zero: int = 0) -> Callable[[T], list[Layer]]:
-    """An operation with scalars of the tensor's type behind it, perhaps an axis and an output of one quantisation."""
+    """Return an operation with scalars of the tensor's type, optionally an axis, and an output with fixed
+    quantisation."""
 
     def layers(kind: T) -> list[Layer]:
         made = [result(kind, scale, zero - 128 * (kind is S)) if kind in QUANT else result(kind)]
@@ -183,7 +184,7 @@ LAYERS: dict[O, tuple[tuple[T, ...], Callable[[T], list[Layer]]]] = {
     O.LOG_SOFTMAX: (FLOATS, log_softmax),
     O.INSTANCE_NORMALIZATION: (FLOATS, instance_normalisation),
 }
-"""The types of the tensor that an operation works on, and the operation in every form for one of them."""
+"""The types of the main tensor, and the operation in every form for one of them."""
 each_operation = pytest.mark.parametrize(
     "operation",
     [

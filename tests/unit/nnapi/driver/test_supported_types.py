@@ -24,19 +24,19 @@ ARGUMENTS = {
     O.SPLIT: (1, 2), O.CONCATENATION: (2,), O.TILE: ([1, 2, 1],), O.GATHER: (2, [2, 0]), O.FILL: ([2, 3], 5),
     O.TOPK_V2: (2,), O.SPACE_TO_BATCH_ND: ([2, 2], BLOCK), O.BATCH_TO_SPACE_ND: ([1, 1],), O.CHANNEL_SHUFFLE: (3, 2),
 }  # fmt: skip
-"""Inputs that follow the tensors of an operation, without an optional layout."""
+"""Inputs after the tensors of an operation, without an optional layout."""
 IMAGES = (O.SPACE_TO_DEPTH, O.DEPTH_TO_SPACE, O.SPACE_TO_BATCH_ND, O.BATCH_TO_SPACE_ND)
 
 
 def tensor(kind, shape):
-    """1, 2, 3, ... in storage form; a few for booleans."""
+    """Return 1, 2, 3, ... in storage form; a few booleans."""
     numbers = np.arange(1, np.prod(shape) + 1).reshape(shape)
     channels = ((0.5, 0.25, 2.0), len(shape) - 1) if kind is T.TENSOR_QUANT8_SYMM_PER_CHANNEL else None
     return given(kind, numbers % 2 if kind is T.TENSOR_BOOL8 else numbers, 0.5 * (kind in QUANT), channels=channels)
 
 
 def operands(operation, inputs, outputs):
-    """Inputs and outputs of these types that the operation takes."""
+    """Return inputs and outputs of these types that the operation accepts."""
     arguments = ARGUMENTS.get(operation, ())
     layout = operation in IMAGES and inputs[-1] is T.BOOL
     count = len(inputs) - len(arguments) - layout

@@ -1,4 +1,4 @@
-"""What several jobs of one execution cost together."""
+"""The shared time budget of several jobs of one execution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_first_job_of_an_execution_pays_for_its_mappings() -> None:
 
 
 def test_jobs_share_the_budget_of_their_execution() -> None:
-    """The clock stands still: what is left is the budget without what the jobs before have taken."""
+    """The clock is stopped: what remains is the budget minus the time of earlier jobs."""
     program = adder()
     with Executor(TINY) as executor:
         probe = DeviceBackend(executor, Priority.MEDIUM)

@@ -1,4 +1,5 @@
-"""Both bursts, over stand-ins of prepared models: slots and tokens, what is kept, what is refused, how they end."""
+"""Both kinds of bursts with stand-ins for prepared models: slots and tokens, what is kept, what is refused, how they
+end."""
 
 from __future__ import annotations
 
@@ -348,7 +349,7 @@ def pools() -> Iterator[list[Memory]]:
 
 
 def _counting(prepared: Prepared) -> list[int]:
-    """Have executions map every pool; how many each of them had to map anew."""
+    """Let executions map every pool; return how many each of them had to map newly."""
     fresh: list[int] = []
 
     def run(request: Request, mappings: PoolMappings) -> Outcome:

@@ -1,4 +1,4 @@
-"""What a small execution through HAL 1.3 costs the host."""
+"""The host cost of a small execution through HAL 1.3."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.support.nnapi.client import prepared_model
 from tests.support.nnapi.models import add, add_case
 
 MOST_CALLS = 650
-"""Of functions of Python and C for an addition that is done on the caller's thread, where the device rests. It has been
-640, of which some 40 keep other threads out."""
+"""Python and C function calls for an addition executed on the caller's thread while the device is idle. It has been
+640, of which some 40 exclude other threads."""
 MOST_OF_OURS = {"hal": 125, "npusim": 30}
-"""Functions of ours in Python that the client's thread calls if the device's thread does the work: 122 and 24."""
+"""Our Python functions called on the client's thread if the device's thread does the work: 122 and 24."""
 
 
 def addition() -> Callable[[], None]:
-    """An execution of a model that has been executed before."""
+    """Return an execution of a model that was executed before."""
     prepared, case = prepared_model(open_device("edge"), add()), add_case()
 
     def execute() -> None:

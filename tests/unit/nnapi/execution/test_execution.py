@@ -1,4 +1,4 @@
-"""Executions: outputs, shapes, times, and what a request can get wrong."""
+"""Executions: outputs, shapes, times, and invalid requests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_times_are_there_only_if_they_were_asked_for(adder, execute):
 
 
 def test_nobody_but_the_client_maps_for_nothing(device, adder):
-    """A pool costs ``host.map`` in each execution, however many arguments lie in it."""
+    """A pool costs ``host.map`` per execution, for any number of arguments in it."""
     before = device._engine.executor.counters.mappings
     synchronously(adder, add_case().request)
     assert device._engine.executor.counters.mappings == before + 1
@@ -148,7 +148,7 @@ def test_shapes_that_only_an_execution_can_find_wrong(device):
 
 
 def test_memory_is_where_the_client_put_it(device, adder, tmp_path):
-    """Inputs in a read-only file, at an offset that is no multiple of a page; the output in another pool."""
+    """Inputs in a read-only file at an offset that is not a multiple of a page; the output in another pool."""
     path = tmp_path / "inputs"
     path.write_bytes(b"\x01" * 37 + np.arange(8, dtype=np.float32).tobytes())
     with path.open("rb") as file:
@@ -244,7 +244,7 @@ def test_a_dropped_model_gives_its_memory_back(device):
 
 
 def test_chains_through_device_memory_move_less(device, adder):
-    """Two sums one after the other: with the middle in a buffer of the driver nothing of it crosses the link."""
+    """Two sums in sequence: with the intermediate value in a driver buffer, it does not cross the link."""
     size = 4096
     adder = prepared_model(device, add((size,)))
     host = _host_bytes(device, adder, size, None)
@@ -255,7 +255,7 @@ def test_chains_through_device_memory_move_less(device, adder):
 
 
 def _host_bytes(device, adder, size, token):
-    """Bytes that cross the link for (a + b) + b, the sum in between in the buffer that the token names, if any."""
+    """Return the bytes that cross the link for (a + b) + b, with the intermediate sum in the token's buffer, if any."""
     case = add_case((size,))
     first, second = case.request, add_case((size,)).request
     if token is not None:

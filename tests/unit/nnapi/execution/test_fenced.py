@@ -1,4 +1,4 @@
-"""executeFenced: fences before and behind, and what the callback tells."""
+"""executeFenced: fences before and after, and the information from the callback."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_duration_counts_from_the_last_fence():
 
 
 def test_a_deadline_does_not_wait_for_fences(gates):
-    """The device's clock stands still, so that the launch itself is in time on a busy machine too."""
+    """The device's clock is stopped, so that the launch itself is in time even on a busy machine."""
     case = add_case()
     with open_device("tiny", clock=lambda: 10**12) as device:
         handle, callback = launch(prepared_model(device, add()), case, handles(gates), deadline=10**12 + 30_000_000)
@@ -216,7 +216,7 @@ def test_no_descriptor_is_left(adder):
 
 
 def test_an_output_without_enough_room_is_a_failure(adder, monkeypatch):
-    """Nobody could tell the client of a fenced execution how much room there should be."""
+    """The client of a fenced execution could not be told the required size."""
     monkeypatch.setattr(Place, "store", lambda self, value: False)
     case = add_case()
     handle, callback = launch(adder, case)

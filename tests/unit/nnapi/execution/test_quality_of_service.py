@@ -1,4 +1,4 @@
-"""Deadlines against modelled time, to the nanosecond; priorities; what comes of a device that fails."""
+"""Deadlines compared with modelled time, to the nanosecond; priorities; failing devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INT64_MAX = (1 << 63) - 1
 
 
 class Clock:
-    """A steady clock that stands still, but for the steps that the test names."""
+    """A steady clock that only advances in the steps that the test sets."""
 
     def __init__(self):
         self.now = NOW
@@ -62,7 +62,7 @@ def execute(prepared, deadline, case=None):
 
 
 def least_ns(prepared):
-    """What an execution of ``add`` takes when its program is on the device, in whole nanoseconds."""
+    """Return the time of an execution of ``add`` with its program on the device, in whole nanoseconds."""
     for _ in range(2):
         outcome = prepared.run(add_case().request, 1, None, None)
     return -(-outcome.driver_ps // 1000)
@@ -107,7 +107,7 @@ def test_what_can_never_fit_is_missed_for_good_to_the_nanosecond(clock, name):
 
 
 def test_what_lies_on_the_device_already_is_not_copied(device):
-    """What an execution takes at the least counts the transfers of those arguments alone that lie in pools."""
+    """The minimum time of an execution only includes transfers of arguments in pools."""
     size = 1 << 12
     prepared = prepared_model(device, add((size,)))
     status, buffer, token = device.allocate(BufferDesc((size,)), [prepared], [BufferRole(0, 0)], [BufferRole(0, 0)])
@@ -128,7 +128,7 @@ def test_what_lies_on_the_device_already_is_not_copied(device):
 
 
 def test_a_deadline_where_nobody_knows_yet_how_long_it_takes(device):
-    """Shapes that are new, and a first program whose results the client never sees."""
+    """New shapes, and a first program whose results the client never sees."""
     values = np.ones((2, 3), np.float32)
     case = Case([values, values], [24])
     assert execute(prepared_model(device, add((0, 3), (0, 0))), NOW + 10**9, case) is NONE
@@ -140,7 +140,7 @@ def test_a_deadline_where_nobody_knows_yet_how_long_it_takes(device):
 
 
 def test_an_execution_that_takes_longer_than_it_should_is_stopped_in_simulated_time(device, monkeypatch):
-    """As if nobody could have known how long it takes: the budget stops the job on the device."""
+    """As if its time were unknown: the budget stops the job on the device."""
     prepared = prepared_model(device, add())
     least = least_ns(prepared)
     monkeypatch.setattr("hal.nnapi.execution.execution.job_ps", lambda *args: 0)
@@ -182,7 +182,7 @@ def test_lower_priorities_are_no_load_for_higher_ones(device):
 
 
 def test_the_clock_stops_an_execution_under_way(device, clock):
-    """The simulated time would suffice, the client's clock does not wait for it."""
+    """The simulated time would suffice, but the client's clock does not wait for it."""
     prepared = prepared_model(device, loop())
     case = Case([np.array([1], np.uint8), np.array([3, 4], np.float32)], [1, 8], [(1,), (2,)])
     results = []
@@ -199,7 +199,7 @@ def test_the_clock_stops_an_execution_under_way(device, clock):
 
 
 def test_the_most_urgent_client_comes_first(device):
-    """Three asynchronous executions arrive, the least urgent one first, while the device stands still."""
+    """Three asynchronous executions arrive, the least urgent one first, while the device is stopped."""
     prepared = {each: prepared_model(device, chain(2), priority=each) for each in (0, 1, 2)}
     gate = threading.Event()
     device._engine.executor._worker.post(gate.wait)
@@ -278,7 +278,7 @@ def test_a_closed_device_is_offline_and_ends_what_is_under_way(clock):
 
 
 def test_an_urgent_execution_preempts_one_that_runs(device):
-    """A long execution of low priority is parked on the device while one of high priority runs, and both are right."""
+    """A long execution of low priority is preempted by one of high priority, and both are right."""
     size = 1 << 16
     low = prepared_model(device, chain(12, (size,)), priority=Priority.LOW)
     high = prepared_model(device, add(), priority=Priority.HIGH)

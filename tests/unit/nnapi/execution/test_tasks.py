@@ -1,4 +1,4 @@
-"""Threads that run tasks: the most urgent first, all of them, once."""
+"""Threads that run tasks: the most urgent first, each exactly once."""
 
 from __future__ import annotations
 

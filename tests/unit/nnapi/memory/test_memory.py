@@ -1,4 +1,4 @@
-"""Shared memory: what may be mapped, what protection allows, and that nothing is left when all views are gone."""
+"""Shared memory: what may be mapped, what protection allows, and that nothing leaks when all views are gone."""
 
 from __future__ import annotations
 

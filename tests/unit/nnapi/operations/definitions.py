@@ -1,4 +1,4 @@
-"""What every operation takes, as text; ``python -m tests.unit.nnapi.operations.definitions`` writes it anew.
+"""The operands of every operation, as text; ``python -m tests.unit.nnapi.operations.definitions`` writes it again.
 
 Signatures as their number and a checksum over all of them, optional inputs, and rules.
 """
@@ -23,7 +23,7 @@ def _signatures(definition: Definition) -> str:
 
 
 def record() -> Iterator[str]:
-    """One line for each operation, then one line for each rule, with the operations that it is for."""
+    """Yield one line for each operation, then one line for each rule with its operations."""
     rules: dict[str, list[str]] = {}
     for kind in sorted(REGISTRY):
         definition, name = REGISTRY[kind], operation_name(kind)

@@ -1,4 +1,4 @@
-"""ADD to PRELU against double precision, over types, broadcasts and activations."""
+"""ADD to PRELU compared with double precision, over types, broadcasts and activations."""
 
 import numpy as np
 import pytest

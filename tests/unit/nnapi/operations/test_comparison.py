@@ -35,7 +35,7 @@ def test_truth_values_compare(operation, function):
 @pytest.mark.parametrize("kind", QUANT8)
 @pytest.mark.parametrize(("operation", "function"), COMPARISONS)
 def test_quantised_numbers_compare_as_numbers(operation, function, kind):
-    """1 / 0.5 + 10 is another level than 1 / 0.25 + 4, but the same number."""
+    """1 / 0.5 + 10 and 1 / 0.25 + 4 are different levels but the same number."""
     a, b = holding(kind, [0.5, 1.0, 1.5, 2.0], 0.5, 10), holding(kind, [0.75, 1.0, 1.25, 2.0], 0.25, 4)
     np.testing.assert_array_equal(run_one(operation, [a, b], TRUTH), function(real(a), real(b)))
 

@@ -1,4 +1,4 @@
-"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D against sums written down tap by tap."""
+"""CONV_2D, DEPTHWISE_CONV_2D, GROUPED_CONV_2D, TRANSPOSE_CONV_2D compared with sums written out tap by tap."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FLOAT, QUANT, CHANNELS = KINDS[0], KINDS[2], KINDS[3]
 def convolved(
     x: Array, w: Array, groups: int, stride: Sequence[int], dilation: Sequence[int], pads: Sequence[int]
 ) -> Array:
-    """NHWC convolution with a filter [O, KH, KW, I / groups]."""
+    """Return an NHWC convolution with a filter [O, KH, KW, I / groups]."""
     parts = []
     for channels, kernels in zip(np.split(x, groups, axis=3), np.split(w, groups), strict=True):
         seen = taps(channels, w.shape[1:3], stride, dilation, pads)
@@ -57,7 +57,7 @@ def convolved(
 
 
 def spread(x: Array, w: Array, stride: Sequence[int], pads: Sequence[int], out: Sequence[int]) -> Array:
-    """NHWC transposed convolution with a filter [O, KH, KW, I]: every pixel adds its window to the output."""
+    """Return an NHWC transposed convolution with a filter [O, KH, KW, I]: every pixel adds its window to the output."""
     (n, height, width, _), (depth, kh, kw, _) = x.shape, w.shape
     full = np.zeros((n, 64, 64, depth))
     for i in range(height):
@@ -68,7 +68,7 @@ def spread(x: Array, w: Array, stride: Sequence[int], pads: Sequence[int], out: 
 
 
 def arguments(pads: Any, steps: Sequence[int], nchw: bool | None, dilation: Sequence[int] | None = None) -> list[Given]:
-    """Padding (0, 1, 2, or top, left, bottom, right), strides and other scalars as they are, layout and dilation."""
+    """Return padding (0, 1, 2, or top, left, bottom, right), strides and other scalars, layout and dilation."""
     side = [pads] if isinstance(pads, int) else [pads[1], pads[3], pads[0], pads[2]]
     scalars = [i32(value) for value in (*side, *steps)]
     rest = [] if nchw is None else [boolean(nchw)]
@@ -76,7 +76,7 @@ def arguments(pads: Any, steps: Sequence[int], nchw: bool | None, dilation: Sequ
 
 
 def padding(pads: Any, size: Sequence[int], stride: Sequence[int], extent: Sequence[int]) -> Sequence[int]:
-    """Top, left, bottom, right."""
+    """Return top, left, bottom, right."""
     if not isinstance(pads, int):
         return pads  # type: ignore[no-any-return]
     if pads != 1:
@@ -159,7 +159,7 @@ def test_transpose_conv_with_explicit_padding(kind: Kind, nchw: bool) -> None:
 def test_transpose_conv_into_a_shape(
     kind: Kind, nchw: bool, scheme: int, out: tuple[int, int], before: tuple[int, int]
 ) -> None:
-    """What lies behind the last window is the bias alone."""
+    """The output after the last window is only the bias."""
     x, w = tensor(kind.x, (2, 3, 4, 2), 13), filters(kind, (3, 3, 2, 2), 0, 14)
     b, y = biases(kind, x, w, 3, 15), output(kind.x)
     shape = (2, 3, *out) if nchw else (2, *out, 3)
@@ -261,7 +261,7 @@ def test_no_images(operation: OperationType, kind: Kind) -> None:
 
 
 def operands(kind: Kind = FLOAT, operation: OperationType = CONV) -> list[Given]:
-    """A valid operation to change something of."""
+    """Return a valid operation in which tests change something."""
     shape = (1, 2, 2, 2) if operation == DEPTHWISE else (2, 2, 2, 2)
     x, w = tensor(kind.x, (1, 4, 4, 2), 33), filters(kind, shape, 3 if operation == DEPTHWISE else 0, 34)
     steps = (1, 1, 0) if operation in (CONV, TRANSPOSE) else (1, 1, 1, 0)
@@ -332,7 +332,7 @@ def test_types_that_do_not_mix(x: OperandType, w: OperandType) -> None:
 
 
 def test_numbers_of_inputs() -> None:
-    """Layout alone, layout with both dilation factors, or neither."""
+    """A layout, a layout with both dilation factors, or neither."""
     legal = {7, 8, 10, 11, 13}
     full = [*operands()[:3], *arguments(1, (1, 1, 0), True, (1, 1))]
     explicit = [*operands()[:3], *arguments((0, 0, 0, 0), (1, 1, 0), True, (1, 1))]
@@ -367,7 +367,7 @@ def test_shapes_that_contradict_each_other_fail_at_execution(
     [(0, (4, 4, 2), "input 0 must have rank 4"), (1, (2, 2, 2), "input 1 must have rank 4"), (2, (1, 2), "rank 1")],
 )
 def test_ranks_that_the_model_leaves_open(place: int, shape: tuple[int, ...], message: str) -> None:
-    """They are checked when they are known, and do no harm if they are right."""
+    """They are checked when they are known, and accepted if they are right."""
     inputs = [replace(tensor(F32, each.dims, 36), dims=()) for each in operands()[:3]] + operands()[3:]
     x, w, b = (real(each) for each in inputs[:3])
     wanted = convolved(x, w, 1, (1, 1), (1, 1), (0, 0, 0, 0)) + b

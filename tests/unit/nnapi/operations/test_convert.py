@@ -14,7 +14,7 @@ CASTABLE = [*FLOATS, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM]
 
 
 def typed(kind, values):
-    """An operand with a quantisation that a cast has to ignore."""
+    """Return an operand with a quantisation that a cast must ignore."""
     return given(kind, values, *((0.25, 3) if kind in QUANT8 else ()))
 
 

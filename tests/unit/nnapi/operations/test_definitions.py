@@ -1,4 +1,4 @@
-"""Signatures, optional inputs and rules of all operations are those on record."""
+"""Signatures, optional inputs and rules of all operations are as recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions and boxes in every type and layout, against slow twins in double precision."""
+"""Regions and boxes in every type and layout, compared with reference implementations in double precision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BOX = 0.125
 
 
 class Types(NamedTuple):
-    """The types that go together in one form of an operation."""
+    """The matching types of one form of an operation."""
 
     tensor: T
     box: T
@@ -53,7 +53,7 @@ each_device = pytest.mark.parametrize("config", [None, TINY, load_config("edge")
 
 
 def boxes(kind: T, numbers: Any) -> Given:
-    """Coordinates."""
+    """Return coordinates."""
     return holding(kind, numbers, BOX)
 
 
@@ -66,19 +66,19 @@ def scale_of(kind: T, scale: float) -> float:
 
 
 def values(types: Types, numbers: Any, scale: float) -> Given:
-    """Images, deltas."""
+    """Return images or deltas."""
     return holding(types.tensor, numbers, scale_of(types.tensor, scale), zero_of(types.tensor))
 
 
 def ranked(types: Types, rng: np.random.Generator, *shape: int) -> Given:
-    """Scores in (0, 1), no two of them equal in any type."""
+    """Return scores in (0, 1) that are distinct in every type."""
     numbers = rng.permutation(250)[: int(np.prod(shape))].reshape(shape) / 256
     zero = -128 if types.tensor is T.TENSOR_QUANT8_ASYMM_SIGNED else 0
     return holding(types.tensor, numbers, scale_of(types.tensor, 1 / 256), zero)
 
 
 def like(operand: Given) -> Given:
-    """An output with the type and quantisation of an input."""
+    """Return an output with the type and quantisation of an input."""
     return result(operand.type, operand.scale, operand.zero)
 
 
@@ -87,7 +87,7 @@ def flag(value: bool) -> Given:
 
 
 def first(operand: Given, nchw: bool, kind: T) -> Given:
-    """The operand as it is given in one layout; it was made channels last."""
+    """Convert a channels-last operand to the layout."""
     assert operand.value is not None
     value = operand.value.transpose(0, 3, 1, 2) if nchw else operand.value
     return given(kind, np.ascontiguousarray(value), operand.scale, operand.zero)
@@ -144,7 +144,7 @@ def test_axis_aligned_bbox_transform(types: Types, config: Any) -> None:
 
 
 def assert_rows(got: list[Array], wanted: tuple[Array, ...], outputs: list[Given]) -> None:
-    """As many rows as expected, each as expected."""
+    """Check the number and the content of rows."""
     for array, numbers, output in zip(got, wanted, outputs, strict=True):
         assert_close(array, numbers, output)
 

@@ -1,4 +1,4 @@
-"""Fixed-point operators of the graph against the same arithmetic on Python's integers, and against real numbers."""
+"""Fixed-point operators of the graph compared with the same arithmetic on Python integers, and with real numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOME = np.unique(np.concatenate([ALL[::257], ALL[:3], ALL[-3:], np.arange(-70, 7
 
 
 def compute(function: Callable[..., Tensor | tuple[Tensor, ...]], *arrays: Any) -> list[Any]:
-    """What the operators that a function adds make of these arrays."""
+    """Evaluate the operators that a function adds on these arrays."""
     builder = GraphBuilder("fixed point", fold=True)
     view = OpView(Subgraph([], [], [], []), Operation(OperationType.QUANTIZED_LSTM, [], []), lambda operand: None)
     fixed = FixedPoint(Lowering(view, builder, {}, lambda number: pytest.fail("nothing is read"), lambda number: None))

@@ -1,4 +1,4 @@
-"""Operand types of the elementwise and the moving operations: all that the specification allows, and no other."""
+"""Operand types of elementwise and movement operations: exactly those that the specification allows."""
 
 import itertools
 
@@ -23,7 +23,7 @@ VECTORS = {
 
 
 def view(operation, inputs, outputs):
-    """Operands of these types whose dimensions are unknown but of legal number."""
+    """Return operands of these types with unknown dimensions but a valid rank."""
 
     def rank(index):
         if index in VECTORS.get(operation, ()):

@@ -25,7 +25,7 @@ HASHED = [T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM]
 
 
 def table(kind: T, *shape: int, seed: int = 0) -> Given:
-    """Any values that the type can hold, with some quantisation where it has one."""
+    """Return any values of the type, with some quantisation if it has one."""
     rng = np.random.default_rng(seed)
     storage = STORAGE[kind]
     if storage.kind == "f":
@@ -77,7 +77,7 @@ def seeds_of(kind: T, hashes: int, bits: int) -> Given:
 
 
 def bits_of(seeds: Given, items: Given, weights: Given | None) -> np.ndarray:
-    """By the definition: the sign of the weighted sum of the signed fingerprints of seed and item."""
+    """Compute from the definition: the sign of the weighted sum of the signed fingerprints of seed and item."""
     assert seeds.value is not None
     assert items.value is not None
     bits = np.zeros(seeds.value.shape, np.int64)
@@ -90,7 +90,7 @@ def bits_of(seeds: Given, items: Given, weights: Given | None) -> np.ndarray:
 
 
 def packed(bits: np.ndarray, apart: bool) -> list[int]:
-    """Each row as a number of 32 bits, the first bit highest."""
+    """Return each row as a 32-bit number, the first bit highest."""
     numbers = [int("".join(map(str, row)), 2) + (i << bits.shape[1]) * apart for i, row in enumerate(bits)]
     return np.array(numbers, np.uint64).astype(np.uint32).view(np.int32).tolist()
 

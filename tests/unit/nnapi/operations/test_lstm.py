@@ -1,4 +1,4 @@
-"""LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM against their definition."""
+"""LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM compared with their definition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERYTHING = frozenset({"input gate", "peephole", "projection", "projection bias
 
 
 class Weights:
-    """The operands of one cell by name; what the features leave out has no value."""
+    """The operands of one cell by name; those of unused features have no value."""
 
     def __init__(self, kind: T, features: frozenset[str], seed: int, inputs: int = INPUTS, batches: int = 2) -> None:
         rng = np.random.default_rng(seed)
@@ -65,7 +65,7 @@ class Weights:
         self.states = [given(kind, rng.uniform(-0.8, 0.8, (batches, size))) for size in (outputs, UNITS)]
 
     def __getitem__(self, name: str) -> Any:
-        """The numbers of an operand; None if it is omitted."""
+        """Return the numbers of an operand; None if it is omitted."""
         operand = self.operands[name]
         return None if operand.value is None else real(operand)
 
@@ -73,7 +73,7 @@ class Weights:
         return [self.operands[f"{name} {gate}"] for gate in GATES]
 
     def cell(self) -> list[Given]:
-        """The 17 operands that describe a cell."""
+        """Return the 17 operands that describe a cell."""
         peephole = [operand for gate, operand in zip(GATES, self.four("peephole"), strict=True) if gate != "cell"]
         ends = [self.operands["projection"], self.operands["projection bias"]]
         return [*self.four("w"), *self.four("r"), *peephole, *self.four("bias"), *ends]
@@ -82,7 +82,7 @@ class Weights:
 def unroll(
     weights: Weights, x: Any, activation: int = 4, clips: tuple[float, float] = (0, 0), aux: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Outputs of all steps, last output and cell state; x is [time, batches, inputs]."""
+    """Return outputs of all steps, last output and cell state; x is [time, batches, inputs]."""
     h, c = map(real, weights.states)
     act, sigmoid = ACTIVATIONS[activation], ACTIVATIONS[6]
 
@@ -178,7 +178,7 @@ def test_unidirectional(kind: T, time_major: bool, states: bool) -> None:
 def bidirectional(
     kind: T, linking: str, time_major: bool, merge: bool, states: bool, features: frozenset[str] = EVERYTHING
 ) -> tuple[list[Given], list[Any]]:
-    """Operands of BIDIRECTIONAL_SEQUENCE_LSTM and what it must make of them."""
+    """Return operands of BIDIRECTIONAL_SEQUENCE_LSTM and the expected results."""
     batches = 2 if time_major else 3
     extra = frozenset({"aux"}) if linking == "cross" else frozenset()
     forward = Weights(kind, features | extra, 2, batches=batches)
@@ -293,7 +293,7 @@ def test_how_many_outputs() -> None:
 
 
 def test_nothing_to_do() -> None:
-    """No batches; and no time steps, when the states stay what they are."""
+    """No batches; and no time steps, which leaves the states unchanged."""
     for steps, batches in ((3, 0), (0, 2)):
         weights = Weights(F32, EVERYTHING, 2, batches=batches)
         states = [given(F32, each.value, dims=()) for each in weights.states]

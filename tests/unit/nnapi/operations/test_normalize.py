@@ -27,17 +27,17 @@ def types(*kinds: OperandType) -> Any:
 
 
 def number(kind: OperandType, value: float) -> Given:
-    """A scalar that goes with a tensor type."""
+    """Return a scalar of the type that matches a tensor type."""
     return scalar(OperandType.FLOAT16 if kind == F16 else OperandType.FLOAT32, value)
 
 
 def unit(kind: OperandType) -> Given:
-    """The output of L2_NORMALIZATION."""
+    """Return the output of L2_NORMALIZATION."""
     return output(kind, 1 / 128, 128)
 
 
 def share(kind: OperandType) -> Given:
-    """The output of SOFTMAX."""
+    """Return the output of SOFTMAX."""
     return output(kind, 1 / 256, 0)
 
 
@@ -101,7 +101,7 @@ def test_softmax(kind: OperandType, shape: tuple[int, ...], axis: int | None, be
 
 
 def test_softmax_of_numbers_that_are_far_from_zero() -> None:
-    """Multiplied by beta first, they would lose the digits in which they differ."""
+    """If multiplied by beta first, they would lose the digits in which they differ."""
     x = given(F32, [[10000.0, 10001.0, 10000.5, 9990.0]])
     assert_close(run_one(SOFTMAX, [x, number(F32, 0.3)], share(F32)), exponentials(real(x), 0.3, -1), share(F32))
 

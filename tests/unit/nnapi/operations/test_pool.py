@@ -1,4 +1,4 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D against windows taken tap by tap."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D, L2_POOL_2D compared with windows computed tap by tap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALL = pytest.mark.parametrize(("operation", "kind"), OPERATIONS, ids=lambda each
 
 
 def pooled(operation: OperationType, x: Array, kernel: Any, stride: Any, pads: Sequence[int]) -> Array:
-    """Pooling of an NHWC image; padding does not count."""
+    """Return pooling of an NHWC image; padding does not count."""
     if operation == MAX:
         return np.max(list(taps(x, kernel, stride, (1, 1), pads, -np.inf).values()), axis=0)
     numbers = x * x if operation == L2 else x
@@ -48,7 +48,7 @@ def output(x: Given) -> Given:
 
 
 def arguments(pads: Any, stride: Sequence[int], kernel: Sequence[int], function: int) -> list[Given]:
-    """Scalars; stride and kernel are (height, width), pads top, left, bottom, right."""
+    """Return scalars; stride and kernel are (height, width), pads top, left, bottom, right."""
     side = [pads] if isinstance(pads, int) else [pads[1], pads[3], pads[0], pads[2]]
     return [i32(value) for value in (*side, *stride[::-1], *kernel[::-1], function)]
 
@@ -78,7 +78,8 @@ def test_activations(operation: OperationType, kind: OperandType, function: int)
 
 
 def test_bounds_beyond_what_the_integers_reach() -> None:
-    """6 is 255 steps of 0.01 and more: nothing is cut above; 0 is below the least number: nothing is cut below."""
+    """6 is more than 255 steps of 0.01, so there is no upper clipping; 0 is below the least number, so there is no
+    lower clipping."""
     x = given(Q8, [[[[0], [100], [255]]]], 0.01, 0)
     got = run_one(MAX, [x, *arguments(2, (1, 1), (1, 1), 3)], output(x))
     assert got.reshape(-1).tolist() == [0, 100, 255]

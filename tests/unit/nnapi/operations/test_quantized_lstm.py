@@ -1,4 +1,4 @@
-"""QUANTIZED_LSTM and QUANTIZED_16BIT_LSTM, bit for bit, against their definitions on Python's integers."""
+"""QUANTIZED_LSTM and QUANTIZED_16BIT_LSTM compared bit for bit with their definitions on Python integers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SIXTEEN_OUTPUTS = [result(Q16S, 2.0**-11), result(Q8, 1 / 128, 128)]
 
 
 def sixteen_bit_step(operands: list[Given]) -> tuple[Any, Any]:
-    """Cell state and output, one element at a time."""
+    """Return cell state and output, computed one element at a time."""
     entries = np.concatenate([values(operands[0]), values(operands[14])], 1) - 128
     zero, factor = operands[1].zero, float(np.float32(operands[9].scale)) * 4096
     cell, output = np.zeros((BATCHES, UNITS), int), np.zeros((BATCHES, UNITS), int)
@@ -102,7 +102,7 @@ def test_16_bit_rules(index: int, change: dict[str, Any], message: str) -> None:
 
 
 class Eight:
-    """Operands of QUANTIZED_LSTM with the features that are asked for, and its definition."""
+    """Operands of QUANTIZED_LSTM with the requested features, and its definition."""
 
     def __init__(
         self, features: frozenset[str], seed: int = 1, exponent: int = -12, clips: tuple[float, float] = (0, 0)
@@ -149,7 +149,7 @@ class Eight:
         return [result(Q8S, 0.02, -4), result(Q16S, 2.0**self.exponent), result(Q8S, 0.02, -4)]
 
     def _sums(self, gate: int, batch: int, cell: Any) -> list[int]:
-        """What enters a gate's function, for each unit."""
+        """Return the argument of a gate's function for each unit."""
         sums = []
         for u in range(UNITS):
             total = 0
@@ -171,7 +171,7 @@ class Eight:
         return float(np.float32(weights.scale) * np.float32(source.scale) / np.float32(self.scales[gate]))
 
     def step(self) -> tuple[Any, Any]:
-        """Output and cell state."""
+        """Return output and cell state."""
         output, state = np.zeros((BATCHES, self.outputs), int), np.zeros((BATCHES, UNITS), int)
         for b in range(BATCHES):
             before = values(self.c)[b]

@@ -35,7 +35,7 @@ def like(x):
 
 
 def reduced(function, numbers, axes, keep):
-    """A tensor has at least one dimension."""
+    """Reduce; a tensor has at least one dimension."""
     axes = tuple({axis % numbers.ndim for axis in axes})
     return np.atleast_1d(function(numbers, axis=axes, keepdims=keep))
 

@@ -1,4 +1,4 @@
-"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR against positions written down pixel by pixel."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR compared with positions written out pixel by pixel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONVENTIONS = pytest.mark.parametrize(
 
 
 def position(i: int, size: int, count: int, *, align: bool, half: bool) -> float:
-    """Where element i of ``count`` lies in ``size`` pixels, 0 being the first pixel's place."""
+    """Return the position of element i of ``count`` within ``size`` pixels; 0 is the first pixel."""
     if align and count > 1:
         return i * (size - 1) / (count - 1)
     return (i + 0.5) * size / count - 0.5 if half else i * size / count

@@ -1,4 +1,4 @@
-"""RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN and SVDF against their definitions."""
+"""RNN, UNIDIRECTIONAL_SEQUENCE_RNN, BIDIRECTIONAL_SEQUENCE_RNN and SVDF compared with their definitions."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def floats(kind: T, *shape: int, seed: int, const: bool = False) -> Given:
 
 
 def layer(kind: T, units: int, inputs: int, batches: int, seed: int, const: bool = False) -> list[Given]:
-    """Weights, recurrent weights, bias, state."""
+    """Return weights, recurrent weights, bias, state."""
     shapes = [(units, inputs), (units, units), (units,), (batches, units)]
     return [floats(kind, *shape, seed=seed + i, const=const and i < 3) for i, shape in enumerate(shapes)]
 
 
 def unroll(x: Any, operands: list[Given], activation: int, extra: Any = 0.0) -> tuple[Any, Any]:
-    """Outputs of all steps and the last state; x and what is added to it are [time, batches, ...]."""
+    """Return outputs of all steps and the last state; x and the value added to it are [time, batches, ...]."""
     w, r, b, h = map(real, operands)
     outputs = []
     for step in x @ w.T + b + extra:
@@ -82,7 +82,7 @@ def test_unidirectional(kind: T, time_major: int, states: bool) -> None:
 def bidirectional(
     kind: T, linking: str, time_major: bool, merge: bool, states: bool
 ) -> tuple[list[Given], list[Given], list[Any]]:
-    """Operands of BIDIRECTIONAL_SEQUENCE_RNN and what it must make of them."""
+    """Return operands of BIDIRECTIONAL_SEQUENCE_RNN and the expected results."""
     x, aux = floats(kind, 4, 2, 5, seed=1), floats(kind, 4, 2, 3, seed=9)
     batches = 2 if time_major else 4
     forward = layer(kind, 4, 5, batches, 2)
@@ -183,7 +183,7 @@ def test_values_of_scalars() -> None:
 
 
 def svdf(kind: T, rank: int, bias: bool, activation: int) -> tuple[list[Given], Any, Any]:
-    """Operands of SVDF with 3 units and a memory of 4 steps; the state and the output that it must make."""
+    """Return operands of SVDF with 3 units and a memory of 4 steps, and the expected state and output."""
     units, memory, batches, inputs = 3, 4, 2, 5
     filters = units * rank
     x, feature = floats(kind, batches, inputs, seed=1), floats(kind, filters, inputs, seed=2)
@@ -225,7 +225,7 @@ def test_svdf_says_what_is_wrong() -> None:
 
 @pytest.mark.parametrize("wrong", range(9))
 def test_every_dimension_of_a_layer_is_looked_at(wrong: int) -> None:
-    """Batches 2, inputs 5, units 4; one dimension of one operand is another."""
+    """Batches 2, inputs 5, units 4; one dimension of one operand differs."""
     kind = T.TENSOR_FLOAT32
     shapes = [[2, 5], [4, 5], [4, 4], [4], [2, 4]]
     places = [(index, axis) for index, shape in enumerate(shapes) for axis in range(len(shape))]

@@ -1,4 +1,4 @@
-"""RESHAPE to RANK: what moves elements moves every type alike."""
+"""RESHAPE to RANK: movement operations treat every type alike."""
 
 import itertools
 
@@ -31,7 +31,7 @@ ALSO_INTEGERS = [*MOVED, T.TENSOR_INT32]
 
 
 def counting(kind, *shape):
-    """0, 1, 2, ... in storage form."""
+    """Return 0, 1, 2, ... in storage form."""
     quantised = (0.5, 3) if kind in QUANT8 else ()
     return given(kind, np.arange(np.prod(shape)).reshape(shape), *quantised)
 
@@ -41,7 +41,7 @@ def like(x):
 
 
 def check(operation, inputs, wanted, x=None):
-    """The operation moves the elements as numpy does."""
+    """Check that the operation moves the elements like numpy."""
     x = x or inputs[0]
     array = run_one(operation, inputs, like(x))
     assert array.dtype == x.value.dtype
@@ -110,7 +110,7 @@ def test_slices_stay_inside(begin, size):
 
 
 def walked(dim, begin, end, stride):
-    """What a slice visits, by walking: beginnings and ends outside stop at the border."""
+    """Return what a slice visits, by walking; positions outside are clamped to the border."""
     last = dim - 1 if stride < 0 else dim
     first = -1 if stride < 0 else 0
 

@@ -27,7 +27,7 @@ def in_layout(nhwc, nchw):
 
 
 def check(operation, x, parameters, wanted, nchw):
-    """The operation on NHWC values, given and expected in either layout."""
+    """Check the operation on NHWC values, given and expected in either layout."""
     turned = given(x.type, in_layout(x.value, nchw), x.scale, x.zero)
     layouts = [[scalar(T.BOOL, nchw)]] if nchw else [[], [scalar(T.BOOL, False)]]
     for layout in layouts:

@@ -1,4 +1,4 @@
-"""ABS to TANH against double precision, over types."""
+"""ABS to TANH compared with double precision, over types."""
 
 import numpy as np
 import pytest

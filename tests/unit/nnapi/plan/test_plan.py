@@ -253,7 +253,7 @@ def test_while_ends_when_its_time_is_up() -> None:
 
 
 class CountingBackend(HostBackend):
-    """Knows every buffer that it gave, and how many were alive at each moment."""
+    """Tracks every allocated buffer, and how many were alive at each moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -269,7 +269,8 @@ class CountingBackend(HostBackend):
 
 
 def suppression_model(*wanted: int) -> Model:
-    """BOX_WITH_NMS_LIMIT, of whose four results only these are outputs, and an addition that reads none of them."""
+    """Build BOX_WITH_NMS_LIMIT with only these of its four results as outputs, and an addition that reads none of
+    them."""
     constant = Constantly()
     scalars = [
         constant(kind, value)

@@ -1,4 +1,4 @@
-"""IF and WHILE: what referenced subgraphs must look like."""
+"""IF and WHILE: requirements for referenced subgraphs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_quantisation_is_compared_too() -> None:
 
 
 def _referring(targets: list[list[int]]) -> Model:
-    """A model whose referenced subgraph ``n`` refers to the subgraphs ``targets[n]``, without using them."""
+    """Return a model whose referenced subgraph ``n`` refers to the subgraphs ``targets[n]`` without using them."""
     model = branching()
     parts = []
     for numbers in targets:

@@ -1,4 +1,4 @@
-"""The page of rules is made from the code and is up to date."""
+"""The page of rules is generated from the code and up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both sides of the edge of single rules and fields: the last value that holds, the first that does not."""
+"""Both sides of the limits of single rules and fields: the last valid value and the first invalid one."""
 
 from __future__ import annotations
 

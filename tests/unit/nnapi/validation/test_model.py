@@ -1,4 +1,4 @@
-"""Rules of a model that know nothing of single operations. Each test breaks one of a model that is valid before."""
+"""Rules of a model that are independent of single operations. Each test breaks one rule of a valid model."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_bytes_of_constants_are_not_copied() -> None:
 
 
 def field(number: int, **fields: object) -> Break:
-    """Sets fields of one of main's operands."""
+    """Set fields of one of main's operands."""
 
     def change(model: Model) -> None:
         for name, value in fields.items():
@@ -331,7 +331,7 @@ def test_constants_in_a_pool() -> None:
 
 
 def test_a_pool_that_cannot_be_mapped_keeps_the_rules() -> None:
-    """Its constants are unknown; the preparation fails for it, and with another status."""
+    """Its constants are unknown; the preparation fails because of it, with another status."""
     validate_model(_pooled(memory.hardware_buffer(8, 8), 4))
 
 
@@ -364,7 +364,7 @@ def _mappings() -> int:
 
 
 def test_bytes_of_constants_are_not_read_without_need() -> None:
-    """A gigabyte of weights that nobody has written yet: reading them would give them pages."""
+    """A gigabyte of weights in a sparse file: reading them would allocate pages."""
     size = 1 << 14
     with memory.allocate_ashmem(4 * size * size + 4096) as pool:
         weights = operand(T.TENSOR_FLOAT32, [size, size], Life.CONSTANT_REFERENCE)
@@ -388,7 +388,7 @@ KNOWN = "com.example.fibonacci"
 
 
 def _extended(name: str = KNOWN, prefix: int = 7, *more: ExtensionNameAndPrefix) -> Model:
-    """FIBONACCI of an EXAMPLE_INT64, as real numbers."""
+    """Return FIBONACCI of an EXAMPLE_INT64, as real numbers."""
     operands_ = [
         operand(prefix << 16, [], Life.SUBGRAPH_INPUT),  # type: ignore[arg-type]
         operand(T.TENSOR_FLOAT32, [], Life.SUBGRAPH_OUTPUT),

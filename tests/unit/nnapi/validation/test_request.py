@@ -40,12 +40,12 @@ def argument(index: int = 0, offset: int = 0, length: int = 24, dims: tuple[int,
 
 
 def request(pool: memory.Memory) -> Request:
-    """x, y and the result of ``chain``, 24 bytes each, one behind the other."""
+    """Return a request with x, y and the result of ``chain``, 24 bytes each, one after the other."""
     return Request([argument(), argument(offset=24)], [argument(offset=48)], [pool])
 
 
 def loose(dims: list[int]) -> Model:
-    """``chain`` whose tensors have these dimensions."""
+    """Return ``chain`` with these dimensions of its tensors."""
     model = chain()
     for number in (0, 1, 3, 4):
         model.main.operands[number].dimensions = dims
@@ -136,7 +136,7 @@ def test_dimensions_of_model_and_request_are_merged(
 
 @pytest.mark.parametrize(("declared", "given"), [([0, 3], (2, 0)), ([2, 3], (0, 3)), ([0, 3], (2, 4)), ([0, 3], (2,))])
 def test_what_the_model_says_stays(pool: memory.Memory, declared: list[int], given: tuple[int, ...]) -> None:
-    """A request that gives dimensions repeats the ones that are known."""
+    """A request that gives dimensions must repeat the known ones."""
     model, wanted = loose(declared), request(pool)
     for each in (*wanted.inputs, *wanted.outputs):
         each.dimensions = (2, 3)
@@ -148,7 +148,7 @@ def test_what_the_model_says_stays(pool: memory.Memory, declared: list[int], giv
 
 @pytest.mark.parametrize(("declared", "given"), [([0, 3], ()), ([0, 3], (0, 3)), ([], ()), ([], (2, 0))])
 def test_what_nobody_knows(pool: memory.Memory, declared: list[int], given: tuple[int, ...]) -> None:
-    """Dimensions of inputs must be known, those of outputs only if nobody tells them afterwards."""
+    """Dimensions of inputs must be known; those of outputs only if they are not reported afterwards."""
     model, wanted = loose(declared), request(pool)
     for each in wanted.inputs:
         each.dimensions = (2, 3)

@@ -1,6 +1,6 @@
-"""No signature of an operation turns into another one by a mutation, except by those that are legal.
+"""No mutation turns a signature of an operation into another valid one, except for the allowed ones.
 
-So a mutant is refused whatever the example was that it was made of.
+So a mutant is refused whatever example it was made from.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VARIADIC: dict[Op, list[Form]] = {
         for count in (1, 2, 3)
     ],
 }  # fmt: skip
-"""Legal signatures of the operations that have any number of operands; IF and WHILE depend on their subgraphs."""
+"""Valid signatures of operations with any number of operands; IF and WHILE depend on their subgraphs."""
 CONVOLUTIONS = (Op.CONV_2D, Op.DEPTHWISE_CONV_2D, Op.GROUPED_CONV_2D, Op.TRANSPOSE_CONV_2D)
 OPERATIONS = [kind for kind in Op if kind not in (Op.IF, Op.WHILE, Op.OEM_OPERATION)]
 
@@ -49,11 +49,12 @@ def legal(definition: Definition, form: Form) -> bool:
 
 
 def other_reading(kind: Op, place: int, count: int, other: T) -> bool:
-    """Legal signatures that no mutant of a valid model has, because something else of it breaks a rule.
+    """Return whether the signature is valid but impossible for a mutant of a valid model, because another property
+    breaks a rule.
 
-    A filter with a scale for each channel may be one with a single scale; but then the bias must have a scale too.
-    After the strides of an explicit padding comes an activation, after those of an implicit one a layout and dilations;
-    but an INT32 constant is longer than a BOOL.
+    A filter with per-channel scales may become one with a single scale; but then the bias must have a scale, too. After
+    the strides of an explicit padding comes an activation, after those of an implicit one a layout and dilations; but
+    an INT32 constant is longer than a BOOL.
     """
     if kind in CONVOLUTIONS and place == 1:
         return other == T.TENSOR_QUANT8_ASYMM_SIGNED
@@ -116,7 +117,7 @@ def test_an_input_less_or_more(kind: Op) -> None:
 
 @pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.name)
 def test_an_output_more(kind: Op) -> None:
-    """One that is an INT32; an output less leaves an operand that nobody writes."""
+    """One more output of type INT32; with one output less, an operand would never be written."""
     definition = REGISTRY[kind]
     for inputs, outputs in forms_of(kind):
         assert not legal(definition, (inputs, (*outputs, T.INT32)))
