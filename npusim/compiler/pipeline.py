@@ -20,6 +20,7 @@ from npusim.compiler.passes.integer_movement import dequantize_in_each
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.passes.long_topk import topk_in_blocks
 from npusim.compiler.passes.narrow_weights import narrow_weights
+from npusim.compiler.passes.padded_taps import leave_out_padded_taps
 from npusim.compiler.passes.simplify import simplify
 from npusim.compiler.passes.tables import tabulate
 from npusim.compiler.passes.transposed_conv import separate_phases
@@ -241,5 +242,7 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # bias. Narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     floats = scale_results(restore_operators(simplify(graph)))
     integers = separate_phases(integerize(dynamic_quantization(floats), config))
-    legal = legalize(topk_in_blocks(raise_elements(pad_in_convolutions(integers)), config), budget)
+    legal = legalize(
+        topk_in_blocks(raise_elements(leave_out_padded_taps(pad_in_convolutions(integers))), config), budget
+    )
     return dequantize_in_each(tabulate(narrow_weights(fold_affine(legal), config), config))
