@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import groupby, product
 from math import gcd
+from operator import mul
 
 from npusim.compiler.buffers import View
 from npusim.compiler.codegen.issue import Item, Slot
@@ -33,8 +34,8 @@ def phased(op: Op) -> type[ConvLowering] | None:
     (sh, sw), (dh, dw) = attrs["stride"], attrs["dilation"]
     if kernel[0] > 1 and dh > 1 and y[rows] > dh // gcd(sh, dh):
         return RowPhases
-    signal = x[rows] == y[rows] == kernel[0] == sw == 1 and not (attrs["pads"][0] or attrs["pads"][2])
-    return PixelPhases if signal and kernel[1] > 1 and 1 < dw < y[cols] else None
+    signal = x[rows] == y[rows] == kernel[0] == 1 and not (attrs["pads"][0] or attrs["pads"][2])
+    return PixelPhases if signal and kernel[1] > 1 and dw > 1 and y[cols] > dw // gcd(sw, dw) else None
 
 
 class PhaseConvLowering(ConvLowering):
@@ -113,13 +114,18 @@ class RowPhases(PhaseConvLowering):
 
 
 class PixelPhases(PhaseConvLowering):
-    """The pixels of a signal as rows with as many columns as the dilation. The columns of the kernel become rows."""
+    """The pixels of a signal as rows with one column for each phase. The columns of the kernel become rows.
+
+    Outputs of one row read pixels that are a stride apart. Taps, and with them rows of the input, are a dilation apart.
+    """
 
     both_ways = True
 
     def walked(self, window: Window) -> Window:
-        self._count, self._width = window.dw, self._out.permute(self._axes).shape[2]
-        return Window(window.kw, 1, 1, 1, 1, 1)
+        common = gcd(window.sw, window.dw)
+        self._stride, self._dilation, self._count = window.sw, window.dw, window.dw // common
+        self._width = self._out.permute(self._axes).shape[2]
+        return Window(window.kw, 1, window.sw // common, 1, 1, 1)
 
     def folded(self, view: View) -> View:
         (images, _, width, channels), (image, _, pixel, channel) = view.shape, view.strides
@@ -127,7 +133,7 @@ class PixelPhases(PhaseConvLowering):
         return View(view.buffer, view.offset, sizes, (image, pixel * self._count, pixel, channel), view.dtype)
 
     def padding(self, window: Window, out: Sequence[int]) -> tuple[int, int, int, int] | None:
-        rows, before = (ceil_div(pixels, self._count) for pixels in (self._x.shape[2], self._pads[1]))
+        rows, before = (ceil_div(pixels, self._dilation) for pixels in (self._x.shape[2], self._pads[1]))
         return padded(window, out, (rows, self._count, before, 0))
 
     def spatial(self) -> list[tuple[int, int, int]]:
@@ -147,29 +153,36 @@ class PixelPhases(PhaseConvLowering):
     def _first(self, task: OutputTile, part: Part) -> int:
         """The input pixel at the corner of a part of a tile; negative in the padding."""
         left: int = self._pads[1]
-        return (task.row + part.row) * self._count + task.col - left
+        return (task.row * self._count + task.col) * self._stride + part.row * self._dilation - left
+
+    def _pixels(self, start: tuple[int, int, int], sizes: tuple[int, int, int], row_step: int = 1) -> View:
+        """Every ``row_step``-th row, columns and channels of the input from an image, a pixel and a channel on."""
+        image, _, pixel, channel = self._x.strides
+        offset = self._x.offset + sum(map(mul, start, (image, pixel, channel)))
+        strides = image, pixel * self._dilation * row_step, pixel * self._stride, channel
+        return View(self._x.buffer, offset, (1, *sizes), strides, self._x.dtype)
 
     def x_part(self, task: OutputTile, extent: Extent, part: Part) -> View:
-        start = (task.image, 0, self._first(task, part), task.group * self.problem.ic + part.channel)
-        rows, cols = self._reached(extent, part)
-        return self.folded(self._x).slice(start, (1, rows, cols, extent.groups * part.channels))
+        start = task.image, self._first(task, part), task.group * self.problem.ic + part.channel
+        return self._pixels(start, (*self._reached(extent, part), extent.groups * part.channels))
 
     def load_x(self, task: OutputTile, extent: Extent, part: Part, slot: Slot) -> list[Item]:
-        rows, cols = self._reached(extent, part)
+        window = input_window(self.problem, self.tile, (extent.rows, extent.cols), (part.rows, part.cols))
+        rows, cols, row_step, _ = window
         first, limit, count = self._first(task, part), self._x.shape[2], extent.groups * part.channels
-        channel, pixels = task.group * self.problem.ic + part.channel, self.folded(self._x)
+        channel = task.group * self.problem.ic + part.channel
 
         def inside(row: int) -> tuple[int, int]:
-            start = first + row * self._count
-            low, high = (min(max(end - start, 0), cols) for end in (0, limit))
+            start = first + row * row_step * self._dilation
+            low, high = (min(max(ceil_div(end - start, self._stride), 0), cols) for end in (0, limit))
             return (low, high) if low < high else (cols, cols)
 
         items: list[Item] = []
         # Rows in which the signal begins or ends have their own padding.
         for (low, high), alike in groupby(range(rows), key=inside):
             row, *more = alike
-            start = (task.image, 0, first + row * self._count + low if low < high else 0, channel)
-            source = pixels.slice(start, (1, 1 + len(more), high - low, count))
+            pixel = first + row * row_step * self._dilation + low * self._stride if low < high else 0
+            source = self._pixels((task.image, pixel, channel), (1 + len(more), high - low, count), row_step)
             items += self.bring_rows(slot, row * cols, cols, source, (0, low, 0, cols - high))
         return items
 

@@ -114,13 +114,13 @@ I8, F32 = DType.INT8, DType.FLOAT32
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
-        (convolution(I8, (9, 9), (40, 8), (3, 3), (18, 18)), "rows"),
-        (convolution(F32, (9, 9), (40, 8), (3, 3), (18, 18)), "rows"),
+        (convolution(I8, (9, 9), (40, 8), (3, 3), (8, 8)), "rows"),
+        (convolution(F32, (9, 9), (40, 8), (3, 3), (8, 8)), "rows"),
         (convolution(F32, (7, 7), (16, 8), (15, 15)), "rows"),
         (convolution(F32, (1, 40), (64, 8), (1, 3), (1, 29)), "cols"),
         (convolution(I8, (1, 40), (64, 8), (1, 31)), "cols"),
         (convolution(F32, (6, 6), (8, 8), (9, 9), (5, 5), groups=8), "rows"),
-        (convolution(I8, (6, 6), (64, 8), (5, 5), (7, 7), (2, 2), groups=2, layout="NCHW"), "rows"),
+        (convolution(I8, (6, 6), (64, 8), (5, 5), (2, 2), (2, 2), groups=2, layout="NCHW"), "rows"),
         (convolution(F32, (6, 6), (40, 8), (5, 3), (7, 7), computed=True), "rows"),
     ],
 )  # fmt: skip
@@ -146,6 +146,11 @@ def test_parts_of_kernels_sum_up_to_the_same_bits(case: Case, expected: str) -> 
         {"image": (1, 61), "channels": (16, 16), "kernel": (1, 4), "dilation": (1, 9), "groups": 16},
         {"image": (1, 61), "channels": (16, 16), "kernel": (1, 2), "dilation": (1, 16), "pads": (0, 0, 0, 0)},
         {"image": (1, 61), "channels": (40, 8), "kernel": (1, 3), "dilation": (1, 7), "computed": True},
+        {"image": (1, 61), "channels": (40, 8), "kernel": (1, 3), "dilation": (1, 7), "stride": (1, 2)},
+        {"image": (1, 64), "channels": (40, 8), "kernel": (1, 3), "dilation": (1, 8), "stride": (1, 6), "images": 2},
+        {"image": (1, 61), "channels": (16, 16), "kernel": (1, 4), "dilation": (1, 9), "stride": (1, 3), "groups": 16},
+        {"image": (1, 61), "channels": (8, 8), "kernel": (1, 2), "dilation": (1, 4), "stride": (1, 8)},
+        {"image": (1, 61), "channels": (16, 16), "kernel": (1, 3), "dilation": (1, 6), "stride": (1, 4)},
     ],
 )  # fmt: skip
 def test_phases_sum_up_to_the_same_bits(arguments: dict[str, Any], added: bool) -> None:
