@@ -132,7 +132,7 @@ def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
 
 
 def _axis(random: Random, axes: list[int], group: Group) -> int | None:
-    """A random axis or None; rows of images more often than other axes."""
+    """Draw an axis or None; image rows more often than other axes."""
     rows = [axis for axis in axes if is_row(group, axis)]
     return random.choice(rows if rows and random.random() < 0.6 else [*axes, None])
 

@@ -325,7 +325,7 @@ def _filled(view: View) -> View:
 
 
 def _windows(op: Op, source: View) -> View:
-    """Windows along an axis, which may overlap, as a dimension of their own."""
+    """Return the possibly overlapping windows along an axis as a separate dimension."""
     strides = (op.attrs["step"] * source.strides[op.attrs["axis"]], *source.strides)
     return View(source.buffer, source.offset, op.output.shape, strides, source.dtype)
 
@@ -354,12 +354,12 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
         return [ceil_div(max(dim, 1), ways) if a == axis else max(dim, 1) for a, dim in enumerate(target.shape)]
 
     def runs(axis: int) -> int:
-        """The runs on both sides that one channel moves one after the other."""
+        """Return the number of runs on both sides that one channel moves in sequence."""
         box = tile(axis)
         part = View(target.buffer, 0, tuple(box), target.strides, target.dtype)
         other = part if source is None else View(source.buffer, 0, tuple(box), source.strides, source.dtype)
         pieces = sum(count * (work.runs + work.pieces) for work, count in _direct_works(CopyPart(other, part)))
-        # Parts whose addresses interleave are written one after the other, in the order of the program.
+        # Parts with interleaved addresses are written in sequence, in program order.
         low, high = part.extent()
         apart = high - low <= box[axis] * abs(target.strides[axis])
         return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1) * (1 if apart else ways)
@@ -412,7 +412,7 @@ class GatherLowering(Lowering, kind="gather"):
         return [SlotSpec("index", self._tile * self._index.dtype.itemsize)]
 
     def moves(self) -> list[View]:
-        # Of the data only the rows that indices refer to, which rows these are is not known.
+        # Only as many rows of the data as there are indices; which rows these are is not known.
         data, out = self.context.view(self._op.input(0)), self.context.view(self._op.output)
         return [self._index, View(data.buffer, data.offset, out.shape, out.strides, data.dtype), out]
 

@@ -175,7 +175,7 @@ def best_forms(forms: Alternatives, limits: Floats) -> Generator[Asked, list[Flo
 
 
 def _is_product(op: Op) -> bool:
-    """Whether a convolution in NCHW may become products of weights and image, which transpose no image."""
+    """Whether an NCHW convolution may become products of weights and image, which need no transposition."""
     attrs, (x, w) = op.attrs, (op.input(0).dtype, op.input(1).dtype)
     single = (*op.input(1).shape[2:], *attrs["stride"]) == (1, 1, 1, 1) and not any(attrs["pads"])
     return single and are_interchangeable(x, w, attrs["x_zero"]) and not op.optional(3) and not _phases(op)

@@ -170,7 +170,7 @@ def _widened(rewriter: Rewriter, op: Op, widened: dict[Tensor, Tensor]) -> bool:
 
 
 def _wide(rewriter: Rewriter, tensor: Tensor, widened: dict[Tensor, Tensor]) -> Tensor:
-    """The value of a narrower float before it was rounded, as float32."""
+    """Return the value of a narrower float before rounding, as float32."""
     source = rewriter.made_by(tensor, "dequantize")
     if tensor in widened:
         return widened[tensor]

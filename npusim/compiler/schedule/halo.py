@@ -72,7 +72,7 @@ class Readers:
 
 
 def rows_read(tensor: Tensor, reader: Group, axis: int, band: Band) -> Band:
-    """The rows of a tensor that a group reads for a band of its result; ``axis``: of its cut."""
+    """Return the rows of a tensor that a group reads for a band of its result; ``axis``: the axis of its cut."""
     anchor = reader.anchor
     if anchor is None or anchor.inputs[0] is not tensor or not is_row(reader, axis):
         return band
@@ -84,7 +84,7 @@ def rows_read(tensor: Tensor, reader: Group, axis: int, band: Band) -> Band:
 def halo_bands(
     group: Group, readers: Sequence[Group], cuts: Sequence[Cut], bands: Mapping[int, list[Band]]
 ) -> list[Band]:
-    """The rows of a group's result that each core reads; ``bands``: those of the groups behind it."""
+    """Return the rows of a group's result that each core reads; ``bands``: those of the following groups."""
     out, found = group.outputs[0], list[Band]()
     for reader in readers:
         axis = cuts[reader.index].axis

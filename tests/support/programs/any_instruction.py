@@ -113,7 +113,7 @@ _TYPES = {
     "index_type": [DType.INT32, DType.INT64],
     "real": [DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16],
 }
-"""Of fields that few types fit."""
+"""Types of fields that accept only a few."""
 
 
 class Executable:

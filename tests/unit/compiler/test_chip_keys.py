@@ -140,7 +140,7 @@ def test_parts_are_copied_where_they_cannot_lie_in_place():
 
 
 def test_parts_that_are_copied_keep_the_order_of_their_source():
-    """Half the channels of a convolution's result, which is NHWC in memory, as input of the next one."""
+    """Half the channels of a convolution's result, which is NHWC in memory, are the input of the next one."""
     rng = np.random.default_rng(0)
     net = GraphBuilder("parts")
     x = net.input("x", (1, 16, 12, 12), DType.FLOAT32)
@@ -153,7 +153,7 @@ def test_parts_that_are_copied_keep_the_order_of_their_source():
     program = compile_graph(graph, TINY.with_(**{"dma.parts_in_place": False, "sram.keeps_values": False}))
     [place] = [number for number, op in enumerate(program.ops) if op.kind == "slice"]
     copies = [step.instruction.work() for step in decode(program.code) if step.op == place and step.unit == Unit.DMA]
-    # One copy, in runs of the 16 channels of a pixel: nothing is transposed in SRAM on the way.
+    # One copy, in runs of the 16 channels of a pixel, without a transposition in SRAM.
     assert [(work.bytes, work.run_bytes) for work in copies] == [(4 * 16 * 144, 4 * 16)]
 
 

@@ -329,7 +329,7 @@ def half(build: GraphBuilder, x: Tensor, scale: float, zero: int = 3) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["average", "mean", "resample"])
 def test_float16_scales_round_as_the_model_does(kind: str) -> None:
-    """What reads and writes integers rounds to float16 where the model does, so results are equal."""
+    """Operators between integers round to float16 where the model does, so the results are equal."""
     build = GraphBuilder("g")
     real = half(build, build.input("x", (1, 2, 4, 4), U8), 0.031)
     if kind == "average":
@@ -347,7 +347,7 @@ def test_float16_scales_round_as_the_model_does(kind: str) -> None:
 
 
 def test_products_with_float16_scales_compute_on_integers() -> None:
-    """Up to the quantisation, with float32 between; what else reads the value gets it in float16."""
+    """Up to the quantisation, with float32 in between; other readers get the value as float16."""
     build = GraphBuilder("g")
     x = half(build, build.input("x", (8, 32), U8), 0.031)
     w = half(build, build.const(RNG.integers(-9, 9, (32, 8)).astype(np.int8)), 0.02, 0)
@@ -367,7 +367,7 @@ def test_products_with_float16_scales_compute_on_integers() -> None:
 
 
 def test_what_other_operators_read_is_not_computed_again_by_a_table() -> None:
-    """A requantisation of the result of a table reads the result; a table of its own would keep the operand, too."""
+    """A requantisation of a table's result reads the result; a separate table would keep the operand alive, too."""
 
     def graph(others: bool) -> Graph:
         build = GraphBuilder("g")

@@ -1,4 +1,4 @@
-"""Convolutions over volumes as convolutions of windows of slices: their values, and what they move."""
+"""Convolutions over volumes as convolutions of windows of slices: values and traffic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIGS = tuple(load_config(name) for name in ("edge", "tiny", "server", "ethos_
 
 @pytest.mark.parametrize("seed", range(24))
 def test_values(seed: int) -> None:
-    """Any kernel, stride, padding and number of volumes, in any SRAM: the sums of the reference, which are exact."""
+    """Any kernel, stride, padding and number of volumes, with any SRAM, gives the exact sums of the reference."""
     rng = Random(seed)
     config = rng.choice(CONFIGS).with_(**{"sram.bytes": rng.choice((16 << 10, 64 << 10, 512 << 10))})
     floats = bool(config.matrix and config.matrix.throughput.get("float32")) and rng.random() < 0.5
@@ -53,7 +53,7 @@ def test_values(seed: int) -> None:
 
 
 def test_windows_are_not_copied() -> None:
-    """A kernel over seven slices moves little more than the volume, which is transposed and padded on the way."""
+    """A kernel over seven slices moves little more than the volume, which is transposed and padded in one pass."""
     config = load_config("edge")
     volume = Volume(DType.FLOAT16, (8, 14, 14), 16, 16, 7)
     volume_bytes = 2 * 16 * 8 * 14 * 14
@@ -69,7 +69,7 @@ def windows(axis: int, size: int, step: int) -> Graph:
 
 @pytest.mark.parametrize(("axis", "size", "step"), [(0, 2, 1), (1, 4, 2), (2, 5, 1), (1, 1, 3)])
 def test_windows_that_are_results(axis: int, size: int, step: int) -> None:
-    """Read by no convolution they are copied, each element as often as windows have it."""
+    """Windows that no convolution reads are copied, with each element once per window that contains it."""
     graph, x = windows(axis, size, step), np.arange(180, dtype=np.int16).reshape(4, 9, 5)
     edge = load_config("edge")
     (found,) = interpreted(compile_graph(graph, edge), edge, {"x": x}).values()
