@@ -108,7 +108,7 @@ struct npu {
 
 struct npu_block {
 	struct rb_node node;
-	struct kref ref;	/* one of its owner, of each job, of each mapping */
+	struct kref ref;	/* one for its owner, each job and each mapping */
 	struct npu *npu;
 	struct npu_client *owner;	/* NULL: the driver, or freed */
 	u64 address;

@@ -89,7 +89,7 @@ struct npu_block *npu_block_new(struct npu *npu, struct npu_client *owner, u64 b
 
 	if (IS_ERR(block))
 		return block;
-	/* It contains data of another client, so nobody may see it until it is cleared. */
+	/* It contains data of another client, so no client may see it until it is cleared. */
 	err = npu_zero(npu, block->address, block->bytes);
 	if (err) {
 		npu_block_put(block);

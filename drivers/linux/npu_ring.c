@@ -60,7 +60,7 @@ void npu_job_finish(struct npu *npu, struct npu_job *job, u32 status)
 	npu->deadline = jiffies + msecs_to_jiffies(npu_timeout_ms);
 	let_go(job);
 	job->status = status;
-	/* Pairs with the waiters: whoever sees the end also sees the result. */
+	/* Pairs with the waiters: a thread that sees the end also sees the result. */
 	smp_store_release(&job->ended, true);
 	if (client) {
 		client->ended++;

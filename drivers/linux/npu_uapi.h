@@ -7,7 +7,7 @@
  * are those of device memory. They are also the offsets for mmap().
  *
  * Errors other than wrong arguments: EAGAIN, the ring of that priority is full;
- * ENOBUFS, too many jobs that nobody has waited for; EIO, the device does not
+ * ENOBUFS, too many jobs that were not waited for; EIO, the device does not
  * come back from a reset; ENODEV, the device is gone, with everything that this
  * client had in it.
  */
@@ -34,7 +34,7 @@
 #define NPU_ENDED_FAULT 2	/* see fault_code, fault_address, text */
 #define NPU_ENDED_ABORTED 3	/* as NPU_IOC_ABORT asked for */
 #define NPU_ENDED_TIMEOUT 4	/* the driver aborted it: no job ended for too long */
-#define NPU_ENDED_RESET 5	/* lost when the device was reset, for whoever's sake */
+#define NPU_ENDED_RESET 5	/* lost in a reset of the device, whoever caused it */
 #define NPU_ENDED_GONE 6	/* lost with the device */
 
 /* npu_sync.direction */

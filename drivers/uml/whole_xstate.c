@@ -3,7 +3,7 @@
  *
  * Linux accepts the extended state of a traced process only as a whole (arch/x86/kernel/fpu/regset.c, xstateregs_set):
  * otherwise it fails with EFAULT, and the kernel's first process dies. The kernel has the beginning of the standard
- * format. The tiles are at its end, and are empty as long as nobody has requested them. */
+ * format. The tiles are at its end, and are empty until a process requests them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>

@@ -168,7 +168,7 @@ static PyStatus configure(PyConfig *config, const npu_paths *paths) {
         return status;
     }
     py.PyConfig_InitIsolatedConfig(config);
-    config->buffered_stdio = 0; /* nobody flushes at the end of a C program */
+    config->buffered_stdio = 0; /* nothing flushes at the end of a C program */
     if (paths->python[0] != '\0') { /* finds pyvenv.cfg, and through it the packages */
         status = py.PyConfig_SetBytesString(config, &config->executable, paths->python);
         if (!py.PyStatus_Exception(status)) {

@@ -168,7 +168,7 @@ onnxStatus onnxReleaseEvent(onnxEvent handle) {
     int32_t status = of != NULL ? fault_take(FUNCTION_ReleaseEvent) : ONNXIFI_STATUS_INVALID_EVENT;
     if (status == ONNXIFI_STATUS_SUCCESS) {
         npu_handle_remove(&core.handles, KIND_EVENT, handle);
-        if (!of->produced && !npu_embed_forked()) { /* nobody can signal it any more, so its waiters get an error */
+        if (!of->produced && !npu_embed_forked()) { /* it cannot be signalled any more, so its waiters get an error */
             event_signal(of, ONNXIFI_STATUS_INTERNAL_ERROR, "the event was released before it was signalled");
         }
     }

@@ -107,7 +107,7 @@ void isolation(const struct context *context)
 	run_free(context->fd, &run);
 }
 
-/* A mapping outlives its block; the memory is not given to anybody meanwhile. */
+/* A mapping outlives its block; the memory is not reused meanwhile. */
 void mappings(const struct context *context)
 {
 	uint64_t before = free_bytes(context->fd), page = (uint64_t)getpagesize(), address, next;

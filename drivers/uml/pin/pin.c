@@ -27,7 +27,7 @@ static int __init pin_init(void)
 }
 module_init(pin_init);
 
-/* An interrupt that somebody has asked for keeps its controller. */
+/* A requested interrupt keeps its controller. */
 static void __exit pin_exit(void)
 {
 }

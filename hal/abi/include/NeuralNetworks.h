@@ -428,13 +428,13 @@ void ANeuralNetworksExecution_free(ANeuralNetworksExecution *execution);
 
 int ANeuralNetworksBurst_create(ANeuralNetworksCompilation *compilation, ANeuralNetworksBurst **burst);
 void ANeuralNetworksBurst_free(ANeuralNetworksBurst *burst);
-/* Returns when it has happened, with the code of the execution behind it. Any number of threads may wait. */
+/* Returns when it has happened, with the result code of its execution. Any number of threads may wait. */
 int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event);
 /* An event of a foreign fence: an eventfd, or the readable end of a pipe or socket. The descriptor is duplicated. */
 int ANeuralNetworksEvent_createFromSyncFenceFd(int sync_fence_fd, ANeuralNetworksEvent **event);
 /* A new descriptor, which the client closes; -1 and BAD_DATA for an event without a fence. */
 int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *sync_fence_fd);
-/* Waits until the execution behind it no longer uses the client's memory. */
+/* Waits until its execution no longer uses the client's memory. */
 void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event);
 
 #ifdef __cplusplus
