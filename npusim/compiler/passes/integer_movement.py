@@ -93,7 +93,7 @@ def sink_dequantize(rewriter: Rewriter, op: Op) -> bool:
     if first is None or any(each is None or not _alike(first, each) for each in sources):
         return False
     if not per_tensor(first):
-        return op.kind == "transpose" and _sink_channels(rewriter, op, first)
+        return op.kind in ("transpose", "reshape") and _sink_channels(rewriter, op, first)
     if row.ordered and not _rising(first):
         return False  # a negative scale reverses the order: the maximum of the values is the minimum of the integers
     attrs = _moved_attrs(op, first)
@@ -324,14 +324,22 @@ def _moved_attrs(op: Op, source: Op) -> dict[str, Any] | None:
 
 
 def _sink_channels(rewriter: Rewriter, op: Op, source: Op) -> bool:
-    """Transpose scale and zero point along with the tensor."""
-    parameters, rank = [source.input(1), source.input(2)], len(op.output.shape)
+    """Move scale and zero point along with the tensor: transpose them, or reshape them if the dimensions up to the
+    channels stay as they are."""
+    parameters, rank = [source.input(1), source.input(2)], len(source.output.shape)
     turned = []
     for tensor in parameters:
         if tensor.data is None:
             return False
         full = tensor.data.reshape((1,) * (rank - len(tensor.shape)) + tensor.shape)
-        turned.append(rewriter.const(f"{tensor.name}.turned", full.transpose(op.attrs["perm"]), tensor.dtype))
+        if op.kind == "transpose":
+            values = full.transpose(op.attrs["perm"])
+        else:
+            kept = max((axis + 1 for axis, dim in enumerate(full.shape) if dim > 1), default=0)
+            if source.output.shape[:kept] != op.output.shape[:kept]:
+                return False
+            values = full.reshape(full.shape[:kept] + (1,) * (len(op.output.shape) - kept))
+        turned.append(rewriter.const(f"{tensor.name}.turned", values, tensor.dtype))
     moved = rewriter.add(f"{op.name}.quantised", op.kind, (source.inputs[0],), op.attrs)
     known = rewriter.value_of(moved)
     if known is not None:

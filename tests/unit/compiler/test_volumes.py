@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from npusim.compiler.pipeline import compile_graph
+from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.dtypes import DType
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
@@ -31,7 +31,8 @@ def test_values(seed: int) -> None:
     config = rng.choice(CONFIGS).with_(**{"sram.bytes": rng.choice((16 << 10, 64 << 10, 512 << 10))})
     floats = bool(config.matrix and config.matrix.throughput.get("float32")) and rng.random() < 0.5
     kernel = [rng.randint(1, 4) for _ in range(3)]
-    size = [rng.randint(width, 9) for width in kernel]
+    dilations = [rng.choice((1, 1, 2)) for _ in range(3)]
+    size = [rng.randint((width - 1) * step + 1, 9) for width, step in zip(kernel, dilations, strict=True)]
     channels, outputs, batch = rng.choice((1, 3, 8, 20)), rng.choice((1, 5, 16)), rng.choice((1, 1, 2, 3))
     drawn = np.random.default_rng(seed)
 
@@ -41,6 +42,7 @@ def test_values(seed: int) -> None:
 
     inputs: dict[str, Any] = {"x": values(batch, channels, *size), "w": values(outputs, channels, *kernel)}
     options = {"pads": [rng.randint(0, 2) for _ in range(6)], "strides": [rng.randint(1, 3) for _ in range(3)]}
+    options["dilations"] = dilations
     weights = ["w"]
     if not floats:
         inputs["zero"] = np.int8(rng.randint(-5, 5))
@@ -75,3 +77,27 @@ def test_windows_that_are_results(axis: int, size: int, step: int) -> None:
     (found,) = interpreted(compile_graph(graph, edge), edge, {"x": x}).values()
     starts = range(0, x.shape[axis] - size + 1, step)
     np.testing.assert_array_equal(found, np.stack([x.take(range(at, at + size), axis) for at in starts]))
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.01), np.linspace(0.01, 0.02, 6, dtype=np.float32)])
+def test_quantised_volumes_stay_integer(scale: Any) -> None:
+    """Weights with one scale, or one for each output channel, are moved as integers."""
+    drawn, build = np.random.default_rng(1), GraphBuilder("quantised")
+    one, zero = build.const(np.float32(0.05)), build.const(np.int32(3))
+    x = build.add("dequantize", [build.input("x", (2, 3, 4, 5), DType.INT8), one, zero], {"to": DType.FLOAT32})
+    w = build.const(drawn.integers(-100, 100, (6, 8, 5)).astype(np.int8))
+    shape = (-1, *(1,) * 2) if scale.ndim else ()
+    zeros = build.const(np.zeros(scale.shape, np.int32).reshape(shape))
+    w = build.add("dequantize", [w, build.const(scale.reshape(shape)), zeros], {"to": DType.FLOAT32})
+    w = build.add("transpose", [build.add("reshape", [w], {"shape": (6, 2, 4, 5)})], {"perm": (0, 1, 3, 2)})
+    w = build.add("reshape", [w], {"shape": (6, 2, 5, 4)})
+    attrs = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "pads": (2, 2, 2, 2), "groups": 1}
+    x = build.add("reshape", [x], {"shape": (3, 4, 5, 2)})
+    y = build.add("quantize", [build.add("conv", [x, w], attrs), one, zero], {"to": DType.INT8})
+    graph = build.finish([y])
+    prepared = prepare(graph, load_config("edge"))
+    assert [op.input(1).dtype for op in prepared.ops if op.kind == "conv"] == [DType.INT8]
+    feeds = {"x": drawn.integers(-100, 100, (2, 3, 4, 5)).astype(np.int8)}
+    found, expected = (next(iter(reference.run(each, feeds).values())) for each in (prepared, graph))
+    # The floats of the graph are rounded before they are quantised.
+    np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=1)

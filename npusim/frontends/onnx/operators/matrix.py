@@ -34,6 +34,12 @@ class SpatialWindow:
         kernel, stride, dilation, begin, end = (values[1:] for values in lists)
         return SpatialWindow(kernel, stride, dilation, self.auto_pad, begin, end)
 
+    def turned(self, order: Sequence[int]) -> SpatialWindow:
+        """The window with its dimensions in another order."""
+        lists = (self.kernel, self.stride, self.dilation, self.begin, self.end)
+        kernel, stride, dilation, begin, end = ([values[axis] for axis in order] for values in lists)
+        return SpatialWindow(kernel, stride, dilation, self.auto_pad, begin, end)
+
     @property
     def column(self) -> SpatialWindow:
         """The window over the first spatial dimension, and one of width 1."""
@@ -131,11 +137,12 @@ def _convolve_volume(
 ) -> Tensor:
     """A volume convolution as a convolution of images: the slices within the kernel depth become channels."""
     around = {"before": (0, 0, window.begin[0], 0, 0), "after": (0, 0, window.end[0], 0, 0)}
-    deepest = x.shape[2] + window.begin[0] + window.end[0]
-    if deepest < window.extent(0):
-        node.damaged(f"a window of {window.extent(0)} does not fit into {deepest} images")
-    if window.dilation[0] == 1 and node.int_attr("group", 1) == 1:
-        return _convolve_slices(node, x, w, bias, window, attrs)
+    padded_sizes = [size + sum(ends) for size, *ends in zip(x.shape[2:], window.begin, window.end, strict=True)]
+    extents = [window.extent(axis) for axis in range(3)]
+    if any(extent > size for extent, size in zip(extents, padded_sizes, strict=True)):
+        node.damaged(f"a window of {extents} does not fit into a volume of {padded_sizes} with its padding")
+    if 1 in window.dilation and node.int_attr("group", 1) == 1:
+        return _along_fewest(node, x, w, bias, window, attrs)
     (batch, channels, depth, height, width), taps = x.shape, window.kernel[0]
     if any(window.begin[:1] + window.end[:1]):
         x = node.add("pad", x, mode="constant", value=float(attrs["x_zero"]), **around)
@@ -156,6 +163,19 @@ def _convolve_volume(
     weights = node.reshape(w, (w.shape[0], w.shape[1] * taps, *w.shape[3:]))
     y = _convolve_image(node, images, weights, bias, window.plane, attrs)
     return node.transpose(node.reshape(y, (batch, count, *y.shape[1:])), (0, 2, 1, 3, 4))
+
+
+def _along_fewest(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, window: SpatialWindow, attrs: Mapping[str, int]
+) -> Tensor:
+    """A volume convolution by slices along the dimension of fewest outputs, for few images that are large."""
+    ends = zip(x.shape[2:], window.begin, window.end, strict=True)
+    counts = [(sum(each) - window.extent(axis)) // window.stride[axis] for axis, each in enumerate(ends)]
+    first = min(range(3), key=lambda axis: (window.dilation[axis] > 1, counts[axis]))
+    order = [first, *(axis for axis in range(3) if axis != first)]
+    front = (0, 1, *(2 + axis for axis in order))
+    y = _convolve_slices(node, node.transpose(x, front), node.transpose(w, front), bias, window.turned(order), attrs)
+    return node.transpose(y, (0, 1, *(2 + order.index(axis) for axis in range(3))))
 
 
 def _convolve_slices(
