@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from npusim.driver import header
 from npusim.driver.alloc import whole
 from npusim.driver.jobs import DriverJob, LoadedProgram, Priority, Slot, region_sizes
-from npusim.errors import CheckpointError
+from npusim.errors import CheckpointError, shown
 from npusim.program import CONSTANTS, Program
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _loaded(state: Mapping[str, Any], program: Program) -> LoadedProgram:
         raise ValueError(f"a program's number must be at most {header.MOST_RESIDENTS}, got {state['number']}")
     made = LoadedProgram(program, whole(state["code"]), whole(state["constants"]), sizes, whole(state["number"]))
     made.idle = [_slot(each, sizes, {}) for each in state["idle"]]
-    made.running, made.resident = whole(state["running"]), bool(state["resident"])
+    made.running, made.resident = whole(state["running"]), _flag(state["resident"])
     return made
 
 
@@ -99,6 +99,12 @@ def _slot(state: Mapping[str, Any], sizes: Sequence[int], bound: Mapping[int, in
     return Slot(table, completion, log, own, rows, usual)
 
 
+def _flag(value: object) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"must be true or false, got {shown(value)}")
+    return value
+
+
 def _pairs(rows: Sequence[Sequence[int]]) -> dict[int, int]:
     found = {whole(region): whole(address) for region, address in rows}
     if len(found) != len(rows):
@@ -118,7 +124,7 @@ def _job(state: Mapping[str, Any], loaded: Sequence[LoadedProgram]) -> DriverJob
     program, bound = loaded[whole(state["program"])], _pairs(state["bound"])
     # Its inputs are on the device and not needed here.
     job = DriverJob(program.program, bound=bound, priority=Priority(whole(state["priority"])), timing_only=True)
-    job.timing_only, job.ended = bool(state["timing_only"]), bool(state["ended"])
+    job.timing_only, job.ended = _flag(state["timing_only"]), _flag(state["ended"])
     job.seqno, job.flags, job.entry = (whole(state[name]) for name in ("seqno", "flags", "entry"))
     job.loaded, job.slot, job.addresses = (
         program,
