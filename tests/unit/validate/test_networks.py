@@ -154,6 +154,27 @@ def test_networks_have_the_published_parameters(name):
     assert found == published
 
 
+def layers(name, shape):
+    """Weights of convolutions and of products."""
+    ops = NETWORKS[name].make(shape).ops
+    return [[op.input(1) for op in ops if op.kind in kinds] for kinds in (("conv", "conv_transpose"), ("matmul",))]
+
+
+@pytest.mark.parametrize(("size", "image", "millions"), [("s", 224, 5.44), ("m", 240, 6.90), ("l", 300, 10.59)])
+def test_efficientnets_for_edge_have_the_parameters_of_timm(size, image, millions):
+    convolutions, dense = layers(f"efficientnet_edgetpu_{size}", (1, image, image, 3))
+    found = sum(weights.size for weights in (*convolutions, *dense))
+    found += 2 * sum(weights.shape[0] for weights in convolutions)
+    assert found / 1e6 == pytest.approx(millions, rel=0.003)
+
+
+@pytest.mark.parametrize("name", ["micronet_kws_m", "micronet_ad_m"])
+def test_layers_of_micronets_have_four_channels_at_a_time(name):
+    """The search that found them had no others, because CMSIS-NN is slower on them (arXiv 2010.11267)."""
+    convolutions, _ = layers(name, SMALL[name])
+    assert {weights.shape[0] % 4 for weights in convolutions} == {0}
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_can_be_made(name):
     assert NETWORKS[name].make(SMALL.get(name, (1, 320, 320, 3))).ops
