@@ -12,6 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from npusim.dtypes import DType
 from npusim.errors import CompileError, ModelError, NeedsValueError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
+from npusim.frontends.onnx import source as reader
+from npusim.frontends.onnx.importer import Importer
 from npusim.ops import reference
 from tests.support.onnx_models.small import evaluate, external, ramp, run_node, text_model, weighted
 
@@ -423,3 +425,24 @@ def test_operators_with_a_definition_are_expanded() -> None:
     scores = q @ q.transpose(0, 1, 3, 2) / 2
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     np.testing.assert_allclose(y, weights / weights.sum(-1, keepdims=True) @ q, rtol=1e-5)
+
+
+def test_the_importer_lists_the_nodes_that_it_decomposes() -> None:
+    """Those without an importer, and control flow, with the names of what is inside them; in the order of import."""
+    model = text_model("""
+        g (float[1, 2, 3, 4] x, float[3, 2] s) => (float[1, 2, 3, 4] y, float[1, 2, 3, 4] z, float[2] last) {
+        c0 = Constant<value_int = 1>() k = Cast<to = 9>(c0)
+        a = Relu(x) y = MeanVarianceNormalization(a)
+        z = If (k) <then_branch = t () => (float[1, 2, 3, 4] u) { u = MeanVarianceNormalization(x) },
+                    else_branch = e () => (float[1, 2, 3, 4] u) { u = Neg(x) }>
+        last, rows = Scan<num_scan_inputs = 1, body = b (float[2] t, float[2] v) => (float[2] u, float[2] w) {
+            u = Add(t, v) w = Identity(u) }>(zero, s) }""")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "zero"))
+    importer = Importer(reader.read(model, None, timing_only=False), None)
+    importer.run()
+    assert [operator for _, operator in importer.decomposed] == [
+        "MeanVarianceNormalization", "If", "MeanVarianceNormalization", "Scan"
+    ]  # fmt: skip
+    names = [name for name, _ in importer.decomposed]
+    assert len(set(names)) == len(names)
+    assert names[2].startswith(names[1] + "/")
