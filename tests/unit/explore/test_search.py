@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.explore import Space, Study
+from npusim.explore import Space, Study, bayes
 from npusim.explore.front import layers, non_dominated, spread
 from npusim.explore.search import neighbours
 from tests.support.explore_designs import (
@@ -127,6 +127,28 @@ def test_optuna_learns_objectives_and_constraints(sampler: str) -> None:
     study = synthetic(large_space(FEW, search=search, constraints=["latency <= 400 us"])).run(workers=0)
     assert len(study.rows) == 64
     assert study.front()
+
+
+@pytest.mark.parametrize("allowed", [[], [1], [3, 9]])
+@pytest.mark.parametrize("budget", [1, 100])
+def test_optuna_ends_after_so_many_rounds_without_a_new_design(
+    budget: int, allowed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round asks for eight designs, or for those that the budget has left."""
+    study, asked = synthetic(large_space(FEW, search={"method": "optuna", "budget": budget})), list[int]()
+
+    def some(numbers: list[int]) -> list[int]:
+        asked.append(len(numbers))
+        return numbers[:1] if len(asked) in allowed else []
+
+    monkeypatch.setattr(study.screen, "allowed", some)
+    study.run(workers=0)
+    assert len(study.rows) == min(len(allowed), budget)
+    if budget <= len(allowed):
+        assert len(asked) == allowed[budget - 1]
+    else:
+        assert len(asked) == max(allowed, default=0) + bayes.IDLE
+    assert max(asked) <= min(bayes.ROUND, budget)
 
 
 def test_optuna_does_better_than_chance() -> None:

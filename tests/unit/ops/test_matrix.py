@@ -62,6 +62,27 @@ def test_conv_is_the_sum_over_its_window(window: dict[str, Any], channels: tuple
     np.testing.assert_array_equal(y, to_layout(expected, window["layout"]))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_blocks_are_the_groups_within_a_group_and_must_tile_it(groups: int) -> None:
+    """All channels of a group times all sizes of blocks. Weights beside the blocks have no effect."""
+    rng = np.random.default_rng(0)
+    geometry = {"stride": (1, 1), "dilation": (1, 1), "pads": (1, 0, 0, 1), "layout": "NCHW"}
+    for ic, oc, per, out in itertools.product((1, 2, 4, 6), (1, 2, 4, 6), range(-1, 8), range(-1, 8)):
+        x = rng.integers(-4, 5, (1, groups * ic, 3, 3)).astype(np.float32)
+        w = rng.integers(1, 5, (groups * oc, ic, 2, 2)).astype(np.float32)
+        tiled = per > 0 and out > 0 and ic % per == oc % out == 0 and ic // per == oc // out
+        if not tiled:
+            with pytest.raises(ModelError, match=r"blocks .* do not tile the \[\d+, \d+\] channels of a group"):
+                run("conv", x, w, **geometry, groups=groups, blocks=(per, out))
+            continue
+        count = ic // per
+        blocks = np.stack(
+            [w[at * out : (at + 1) * out, at % count * per : (at % count + 1) * per] for at in range(groups * count)]
+        )
+        wanted = run("conv", x, blocks.reshape(-1, per, 2, 2), **geometry, groups=groups * count)
+        np.testing.assert_array_equal(run("conv", x, w, **geometry, groups=groups, blocks=(per, out)), wanted)
+
+
 @given(windows(), st.sampled_from([(1, 2, 2), (2, 1, 2)]), st.tuples(st.integers(0, 2), st.integers(0, 2)))
 def test_conv_transpose_is_the_adjoint_of_conv(
     window: dict[str, Any], channels: tuple[int, int, int], extra: tuple[int, int]
