@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.timeline import CAUSES, NO_OP, Counters, PathSegment, Span, Timeline, UnitCounters, digest
+from npusim.timeline import CAUSES, NO_OP, Counters, FaultCode, PathSegment, Span, Timeline, UnitCounters, digest
 
+ROOT = Path(__file__).parents[2]
 SPAN = Span("core0.matrix", 5, 17, 2, "matrix.conv", 64, 128, "compute", 32)
 
 
@@ -125,3 +128,13 @@ def test_any_two_timelines_differ_by_what_their_parts_add_up_to(
     found = one.diff(two)
     for parts in (found.ops, found.units, found.causes):
         assert sum(parts.values()) == found.total_ps == two.time_ps - one.time_ps
+
+
+def test_codes_of_faults_are_those_of_the_specification_and_of_the_client_in_c() -> None:
+    codes = {name: int(code) for name, code in FaultCode.__members__.items()}
+    rows = re.findall(
+        r"^\| (\d+) \| ([A-Z]+) \| .* \| .* \|$", (ROOT / "docs/device.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert {name: int(code) for code, name in rows if name in codes} | {"NONE": 0} == codes
+    (listed,) = re.findall(r"faults\[\] = \{(.*?)\};", (ROOT / "drivers/linux/test/serve.c").read_text(), re.DOTALL)
+    assert re.findall(r'"(\w+)"', listed) == sorted(codes, key=codes.__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -104,6 +105,14 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert path.read_bytes() == b"d"
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~_umask()
     assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_replacement_is_closed(tmp_path: Path, fails: bool) -> None:
+    with contextlib.suppress(ZeroDivisionError), replacement(tmp_path / "file") as file:
+        file.write(b"abc")
+        assert not fails or 1 // 0
+    assert file.closed
 
 
 @pytest.mark.parametrize("durable", [True, False])

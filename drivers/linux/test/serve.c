@@ -33,7 +33,8 @@ static int last_program = -1;
 static struct job jobs[MOST_JOBS];
 
 static const char *const classes[] = { "low", "medium", "high" };
-static const char *const faults[] = { "NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL" };
+static const char *const faults[] = { "NONE", "RING", "PROGRAM", "ADDRESS", "DATA", "DEADLOCK", "DMA", "INTERNAL",
+				      "HOST", "ECC" };
 
 /* What errno means to the suite. */
 static int refuse(int err, const char *what)
@@ -283,7 +284,8 @@ static int finish(struct job *job, int64_t timeout_ns)
 		if (!err)
 			answer("ok %llu", (unsigned long long)result.cycles);
 	} else if (result.status == NPU_ENDED_FAULT) {
-		answer("error FAULT %s at %#llx: %s", result.fault_code < 8 ? faults[result.fault_code] : "?",
+		answer("error FAULT %s at %#llx: %s",
+		       result.fault_code < sizeof(faults) / sizeof(*faults) ? faults[result.fault_code] : "?",
 		       (unsigned long long)result.fault_address, result.text);
 	} else {
 		static const char *const codes[] = { "", "", "", "ABORTED", "TIMEOUT", "ABORTED", "GONE" };
