@@ -1,6 +1,6 @@
 """onnx's node tests: none fails, refusals have reasons, and cases that once passed still pass.
 
-Every tenth case runs on the simulated device, and all of them in the slow tests. All cases run with the reference
+Every twentieth case runs on the simulated device, and all of them in the slow tests. All cases run with the reference
 operators in tests/unit/frontends.
 """
 
@@ -25,7 +25,7 @@ def verdicts(adapter: str, step: int) -> tuple[Verdict, ...]:
 runs = pytest.mark.parametrize(
     ("adapter", "step"),
     [
-        ("device", 10),
+        ("device", 20),
         pytest.param("reference", 1, marks=pytest.mark.slow),
         pytest.param("device", 1, marks=pytest.mark.slow),
     ],

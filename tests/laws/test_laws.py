@@ -11,11 +11,12 @@ from tests.support.laws.laws import LAWS
 
 TRIES = 200
 """Random sizes to try. Nearly always the first one gives a layer for the law."""
+CONFIGS = {name: load_config(name) for name in list_configs()}
 PAIRS = [
     pytest.param(law.name, name, marks=[] if name in (*EACH_MODEL, RANDOM) else [pytest.mark.slow])
     for law in LAWS.values()
-    for name in (*list_configs(), RANDOM)
-    if name == RANDOM or law.on(load_config(name))
+    for name in (*CONFIGS, RANDOM)
+    if name == RANDOM or law.on(CONFIGS[name])
 ]
 
 

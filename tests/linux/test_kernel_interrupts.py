@@ -11,6 +11,8 @@ import pytest
 from npusim.device.npu import NpuDevice
 from tests.support.kernel_module import COUNTERS, INTERRUPTS, Workshop, cases, device_config
 
+pytestmark = pytest.mark.slow
+
 JOB = cases("job")
 PLACE = "/sys/bus/pci/devices/0000:00:00.0"
 RESET, IDLE = f"echo 1 > {PLACE}/reset", f"echo auto > {PLACE}/power/control; sleep 1"
@@ -24,13 +26,7 @@ def device(vectors: int = 1, kind: str = "msix", **more: Any) -> NpuDevice:
 
 @pytest.mark.parametrize(
     ("vectors", "expected"),
-    [
-        (4, [1, 2, 4, 1]),
-        *(
-            pytest.param(count, expected, marks=pytest.mark.slow)
-            for count, expected in ((1, [7]), (2, [1, 6]), (3, [1, 2, 4]), (16, [1, 2, 4, 1]))
-        ),
-    ],
+    [(1, [7]), (2, [1, 6]), (3, [1, 2, 4]), (4, [1, 2, 4, 1]), (16, [1, 2, 4, 1])],
 )
 def test_each_ring_and_the_faults_have_a_vector(
     shop: Workshop, module: Path, vectors: int, expected: list[int]
@@ -42,7 +38,6 @@ def test_each_ring_and_the_faults_have_a_vector(
     assert done.interrupts() == expected
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("vectors", "kind"), [(5, "msix"), (4, "msi"), (1, "msi")])
 def test_every_case_passes_with_messages(shop: Workshop, module: Path, vectors: int, kind: str) -> None:
     done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(vectors, kind))
@@ -50,25 +45,14 @@ def test_every_case_passes_with_messages(shop: Workshop, module: Path, vectors: 
     assert sum(done.interrupts()) == done.counters()["irqs"] > 0
 
 
-@pytest.mark.slow
 def test_every_case_passes_with_the_pin(shop: Workshop, module: Path, pin: Path) -> None:
     done = shop.run(module, f"{cases('all')}\n{INTERRUPTS}\n{COUNTERS}", device(kind="intx"), before=[pin])
     done.check_good()
     assert done.interrupts() == [done.counters()["irqs"]] > [0]
 
 
-MIXED = {(RESET, "msi"), (IDLE, "intx"), (ASLEEP, "msix")}
-"""Each interrupt type and each interruption once; the other pairs are slow."""
-
-
-@pytest.mark.parametrize(
-    ("vectors", "kind", "meanwhile"),
-    [
-        pytest.param(vectors, kind, meanwhile, marks=[] if (meanwhile, kind) in MIXED else [pytest.mark.slow])
-        for vectors, kind in ((4, "msix"), (4, "msi"), (1, "intx"))
-        for meanwhile in (RESET, IDLE, ASLEEP)
-    ],
-)
+@pytest.mark.parametrize(("vectors", "kind"), [(4, "msix"), (4, "msi"), (1, "intx")])
+@pytest.mark.parametrize("meanwhile", [RESET, IDLE, ASLEEP])
 def test_they_come_after_resets_and_sleep(
     shop: Workshop, module: Path, pin: Path, vectors: int, kind: str, meanwhile: str
 ) -> None:

@@ -33,6 +33,7 @@ def test_random_calls_do_no_harm(shop: Workshop, module: Path, seed: int) -> Non
     assert "2000 calls" in done.log
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_is_lost_is_made_up_for(shop: Workshop, module: Path) -> None:
     lost = {"when": {"doorbell": 2}, "what": {"interrupt": "lose"}}
     device = NpuDevice(device_config(), check=True, faults=[lost])
@@ -42,6 +43,7 @@ def test_an_interrupt_that_is_lost_is_made_up_for(shop: Workshop, module: Path) 
     assert done.counters()["irqs_lost"] == 1
 
 
+@pytest.mark.slow
 def test_a_device_that_is_gone_is_reported(shop: Workshop, module: Path) -> None:
     device = NpuDevice(device_config(), faults=[{"when": {"doorbell": 2}, "what": {"unplug": True}}])
     done = shop.run(module, f"{JOB} && {JOB}\n{JOB}\n{COUNTERS}", device)
@@ -51,6 +53,7 @@ def test_a_device_that_is_gone_is_reported(shop: Workshop, module: Path) -> None
     assert done.complaints == []
 
 
+@pytest.mark.slow
 def test_jobs_that_take_too_long_are_aborted(shop: Workshop, module: Path) -> None:
     # At a thousandth of its clock the device takes 93 ms for a job.
     device = NpuDevice(device_config(clock=10**6), check=True)
@@ -62,6 +65,7 @@ def test_jobs_that_take_too_long_are_aborted(shop: Workshop, module: Path) -> No
     assert (counters["timeouts"], counters["resets"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_it_sleeps_when_nobody_uses_it(shop: Workshop, module: Path) -> None:
     place = "/sys/bus/pci/devices/0000:00:00.0"
     script = f"""
@@ -78,11 +82,13 @@ def test_it_sleeps_when_nobody_uses_it(shop: Workshop, module: Path) -> None:
     assert done.counters()["suspends"] == 2
 
 
+@pytest.mark.slow
 def test_a_reset_of_the_function_is_survived(shop: Workshop, module: Path) -> None:
     done = shop.run(module, f"echo 1 > /sys/bus/pci/devices/0000:00:00.0/reset && {cases('all')}")
     done.check_good()
 
 
+@pytest.mark.slow
 def test_parameters_that_make_no_sense_are_refused(shop: Workshop, module: Path) -> None:
     for parameters, text in (({"ring_entries": 3}, "must be a power of two"), ({"timeout_ms": 0}, "more than 0")):
         done = shop.run(module, "true", parameters=parameters)
@@ -90,6 +96,7 @@ def test_parameters_that_make_no_sense_are_refused(shop: Workshop, module: Path)
         assert text in done.log
 
 
+@pytest.mark.slow
 def test_without_preemption_and_with_one_entry(shop: Workshop, module: Path) -> None:
     done = shop.run(module, f"{cases('good')} && {cases('full')}", parameters={"preempt": 0, "ring_entries": 1})
     done.check_good()

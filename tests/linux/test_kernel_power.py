@@ -10,6 +10,8 @@ import pytest
 from npusim.device.npu import NpuDevice
 from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
 
+pytestmark = pytest.mark.slow
+
 PLACE = "/sys/bus/pci/devices/0000:00:00.0"
 ALARM = "echo +10 > /sys/class/rtc/rtc0/wakealarm"
 SLEEPS = cases("sleeps")
@@ -20,7 +22,6 @@ def _can_sleep(shop: Workshop) -> None:
     shop.needs_sleep()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("power", ["on", "auto"])
 def test_the_system_turns_back_before_it_sleeps(shop: Workshop, module: Path, power: str) -> None:
     """At each step of suspend; from ``devices`` on the device has been in D3hot."""

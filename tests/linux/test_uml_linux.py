@@ -79,7 +79,7 @@ def test_seconds_of_waiting_take_none_of_ours(machine: Machine) -> None:
 
 
 @needs_gcc
-@pytest.mark.parametrize("mmio_ns", [0, 100, 2500])
+@pytest.mark.parametrize("mmio_ns", [100, *(pytest.param(ns, marks=pytest.mark.slow) for ns in (0, 2500))])
 def test_an_access_takes_its_time_by_the_kernels_clock(machine: Machine, tmp_path: Path, mmio_ns: int) -> None:
     program = tmp_path / "access_times"
     gcc("-O2", "-static", PROGRAMS / "access_times.c", "-o", program)
@@ -91,7 +91,7 @@ def test_an_access_takes_its_time_by_the_kernels_clock(machine: Machine, tmp_pat
     assert found == [pytest.approx(1000 * mmio_ns, abs=512)] * 2
 
 
-@pytest.mark.parametrize("status", [0, 1, 7, 255])
+@pytest.mark.parametrize("status", [7, *(pytest.param(status, marks=pytest.mark.slow) for status in (0, 1, 255))])
 def test_the_status_of_the_program_is_the_kernels(machine: Machine, status: int) -> None:
     assert machine.run(f"exit {status}")[0].status == status
 
@@ -185,7 +185,14 @@ class Killer(io.BytesIO):
 
 
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="no pgrep")
-@pytest.mark.parametrize("busy", ["sleep 100", "cat /sys/bus/pci/devices/0000:00:00.0/config > /dev/null", ":"])
+@pytest.mark.parametrize(
+    "busy",
+    [
+        "cat /sys/bus/pci/devices/0000:00:00.0/config > /dev/null",
+        pytest.param("sleep 100", marks=pytest.mark.slow),
+        pytest.param(":", marks=pytest.mark.slow),
+    ],
+)
 def test_a_kernel_that_is_killed_ends_the_run(machine: Machine, tmp_path: Path, busy: str) -> None:
     program = tmp_path / "busy.sh"
     program.write_text(f"#!/bin/busybox sh\necho now\nwhile {busy}; do :; done\n")

@@ -70,9 +70,16 @@ def calls(tree: ast.AST, name: str = "") -> Iterator[tuple[str, ast.Call]]:
         yield from calls(node, inner)
 
 
+def dotted(node: ast.expr) -> str:
+    """A name with its attributes. Other expressions have no name; to unparse them would take seconds."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
 def reads(call: ast.Call) -> bool:
     """Return whether a call reads a file given by name."""
-    name = ast.unparse(call.func)
+    name = dotted(call.func)
     last = name.rpartition(".")[2]
     if name in READS or name.replace("numpy", "np") in READS:
         return True

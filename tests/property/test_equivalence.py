@@ -15,6 +15,7 @@ from npusim.dtypes import to_storage
 from npusim.errors import UnsupportedError
 from npusim.hw.config import Config, load_config
 from npusim.ops import reference
+from tests.support.examples import examples
 from tests.support.graphs.comparison import near_reference, same_bytes
 from tests.support.graphs.execution import compiled, interpreted, outputs_of, simulated
 from tests.support.graphs.random_graphs import QUIET, graphs, graphs_with
@@ -37,7 +38,7 @@ def check(case: RandomGraph, config: Config) -> None:
 
 
 @pytest.mark.parametrize("kind", STEPS)
-@settings(max_examples=8, suppress_health_check=QUIET)
+@settings(max_examples=examples(4), suppress_health_check=QUIET)
 @given(data=st.data())
 def test_every_kind(kind: str, data: st.DataObject) -> None:
     check(data.draw(graphs_with(kind)), data.draw(devices()).config)

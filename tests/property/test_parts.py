@@ -108,7 +108,7 @@ def _next(draw: st.DrawFn, rng: np.random.Generator, build: GraphBuilder, layout
     return value if value.dtype.is_float else build.add("cast", [value], {"to": DType.INT8})
 
 
-@settings(max_examples=examples(12), suppress_health_check=QUIET)
+@settings(max_examples=examples(4), suppress_health_check=QUIET)
 @given(chains(), devices(), st.integers(2, 4), WAYS, st.randoms(use_true_random=False), st.booleans())
 def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     case: RandomGraph, device: Device, cores: int, way: dict[str, int], random: Random, stay: bool

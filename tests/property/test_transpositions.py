@@ -71,7 +71,7 @@ def shared_run(shape: tuple[int, ...], perm: tuple[int, ...]) -> int:
 
 
 @given(permutations(most=5000), TYPES, st.sampled_from(sorted(CONFIGS)), st.sampled_from([1, 2, 3]), st.booleans())
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 def test_values_are_those_of_numpy(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str, channels: int, small: bool
 ) -> None:
@@ -85,7 +85,7 @@ def test_values_are_those_of_numpy(
 
 
 @given(permutations(least=4000), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(12))
 def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -103,7 +103,7 @@ def test_none_is_faster_than_words_of_sram_or_a_plain_copy(
 
 
 @given(permutations(least=4000), TYPES, st.sampled_from(sorted(CONFIGS)))
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 def test_none_is_much_slower_than_its_words_and_bytes(
     what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType, name: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_dimensions_that_stay_together_are_one(
 
 
 @given(permutations(least=500, most=1 << 13), TYPES)
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 def test_the_identity_is_a_plain_copy(what: tuple[tuple[int, ...], tuple[int, ...]], dtype: DType) -> None:
     shape, _ = what
     found = timed(turned(shape, tuple(range(len(shape))), dtype), EDGE)

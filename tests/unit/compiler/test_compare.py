@@ -28,7 +28,10 @@ def resnet() -> PreparedGraph:
     "chip",
     [
         {"matrix.cols": 16, "sram.bytes": "1536 KiB", "dram.bandwidth": "8 GB/s", "dma.channels": 4},
-        {"matrix.cols": 32, "sram.bytes": "2048 KiB", "dram.bandwidth": "12 GB/s", "dma.channels": 4},
+        pytest.param(
+            {"matrix.cols": 32, "sram.bytes": "2048 KiB", "dram.bandwidth": "12 GB/s", "dma.channels": 4},
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_win_is_not_made_to_its_end(resnet: PreparedGraph, chip: dict[str, object]) -> None:

@@ -30,7 +30,7 @@ TINY = load_config("tiny")
 SMALL, TIMES = 192, 4
 MORE = 1.05
 """Largest accepted growth ratio. Known quadratic code has at least 1.08 at this size."""
-LONG = {"convolutions", "inputs", "joined", "ladder", "outputs", "readers"}
+LONG = {"convolutions", "diamonds", "inputs", "joined", "ladder", "outputs", "readers"}
 """Families that take seconds."""
 
 

@@ -182,7 +182,7 @@ def test_a_layer_can_be_kept_out_of_cascades() -> None:
         check(found, graph, config)
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 4])
+@pytest.mark.parametrize("cores", [2, 4, *(pytest.param(cores, marks=pytest.mark.slow) for cores in (1, 3))])
 def test_the_program_uses_as_many_cores(cores: int) -> None:
     found = explained(NET, FOUR, Schedule(cores=cores))
     assert found.schedule.cores == cores
@@ -323,7 +323,14 @@ def test_errors_of_schedules_are_errors_of_compilation() -> None:
     assert issubclass(ScheduleError, CompileError)
 
 
-@pytest.mark.parametrize("shard", [LayerShard("conv", 2), LayerShard("conv_2", None, 2), LayerShard("conv_1", 2, 2)])
+@pytest.mark.parametrize(
+    "shard",
+    [
+        pytest.param(LayerShard("conv", 2), marks=pytest.mark.slow),
+        LayerShard("conv_2", None, 2),
+        LayerShard("conv_1", 2, 2),
+    ],
+)
 def test_a_layer_is_cut_as_the_schedule_says(shard: LayerShard) -> None:
     found = explained(NET, FOUR, Schedule(cores=4, shards=(shard,)))
     assert shard in found.schedule.shards

@@ -17,7 +17,7 @@ from npusim.errors import UsageError
 from npusim.explore import Study
 from npusim.explore.figures import FAILED, SIMULATED
 from npusim.explore.store import StudyStore
-from npusim.explore.workers import MOST_DEATHS, Processes
+from npusim.explore.workers import MOST_DEATHS, Processes, default_count
 from tests.support.explore_designs import Deadly, Synthetic, small_model, space, synthetic_area
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +29,7 @@ def rows_with(evaluate: Synthetic | Deadly, workers: int) -> Study:
     return Study(space(VARY), evaluate=evaluate, area=synthetic_area).run(workers=workers)
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_with_any_number_of_workers(tmp_path: Path) -> None:
     stores = []
     for workers in (0, 1, 3):
@@ -89,6 +90,17 @@ def test_workers_that_cannot_start_are_no_endless_loop(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(UsageError, match=r"end before they can work \(exit code 1\)"):
         rows_with(Synthetic(), 2)
+
+
+@pytest.mark.parametrize(("processors", "count"), [(None, 1), (1, 1), (6, 6)])
+def test_there_are_as_many_workers_as_processors(
+    monkeypatch: pytest.MonkeyPatch, processors: int | None, count: int
+) -> None:
+    """Those that this process may use, or all, or one where their number is unknown."""
+    assert default_count() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    assert default_count() == count
 
 
 def test_workers_end_with_the_pool() -> None:
@@ -164,6 +176,7 @@ def test_another_study_may_not_write_to_the_same_store(tmp_path: Path) -> None:
     Study(space(VARY), store=path, evaluate=Synthetic(), area=synthetic_area).close()
 
 
+@pytest.mark.slow
 def test_two_workers_share_the_work() -> None:
     """The parent's CPU time delays two workers, so it must be small compared with theirs, for designs of real cost."""
     found = space({"matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16]}, [small_model(side=512)])

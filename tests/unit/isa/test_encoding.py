@@ -29,6 +29,7 @@ from npusim.isa.base import (
 from npusim.isa.control import Halt
 from npusim.isa.disassemble import disassemble
 from npusim.isa.verify import Limits, verify
+from tests.support.examples import examples
 from tests.support.programs.any_instruction import commands, field_codes
 from tests.support.programs.streams import add, copy
 
@@ -38,7 +39,7 @@ each_instruction = pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.m
 
 
 @each_instruction
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_encoding_round_trip(cls: type[Instruction], data: st.DataObject) -> None:
     command = data.draw(commands(cls))
@@ -49,7 +50,7 @@ def test_encoding_round_trip(cls: type[Instruction], data: st.DataObject) -> Non
 
 
 @each_instruction
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_a_stream_is_encoded_as_its_commands_are_alone(cls: type[Instruction], data: st.DataObject) -> None:
     drawn = data.draw(st.lists(commands(cls), max_size=3))
@@ -82,7 +83,7 @@ def test_streams_round_trip(stream: list[Command]) -> None:
 
 
 @each_instruction
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_disassembly_shows_everything(cls: type[Instruction], data: st.DataObject) -> None:
     command = data.draw(commands(cls))
@@ -131,7 +132,7 @@ def test_disassembly_names_memories_and_operators() -> None:
 
 
 @each_instruction
-@settings(max_examples=10)
+@settings(max_examples=examples(5))
 @given(data=st.data())
 def test_truncated_streams_are_refused(cls: type[Instruction], data: st.DataObject) -> None:
     raw = encode([data.draw(commands(cls))])

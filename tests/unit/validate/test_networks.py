@@ -6,6 +6,7 @@ import pytest
 
 from npusim.validate.networks import NETWORKS
 from npusim.validate.networks.build import Net
+from npusim.validate.networks.classify import rounded
 
 PUBLISHED = {  # input, millions of multiply-accumulates, millions of weights: papers and model cards, to their digits
     "mobilenet_v1": (224, 569, 4.2),
@@ -173,6 +174,13 @@ def test_layers_of_micronets_have_four_channels_at_a_time(name):
     """The search that found them had no others, because CMSIS-NN is slower on them (arXiv 2010.11267)."""
     convolutions, _ = layers(name, SMALL[name])
     assert {weights.shape[0] % 4 for weights in convolutions} == {0}
+
+
+def test_widths_are_the_nearest_multiple_of_eight_of_nine_tenths_at_least():
+    for tenths in range(1, 8000):
+        channels = tenths / 10
+        multiples = [width for width in range(8, int(channels) + 17, 8) if width >= 0.9 * channels]
+        assert rounded(channels) == min(multiples, key=lambda width: (abs(width - channels), -width))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

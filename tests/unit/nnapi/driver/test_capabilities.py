@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import stat
@@ -108,8 +109,12 @@ def test_a_damaged_file_is_measured_again(kept, monkeypatch):
     assert measured == [config] * len(damages)
 
 
+measured_once = functools.cache(capabilities.measure)
+
+
 @pytest.mark.parametrize("kind", ["deep", "empty", "cut", "longer", "sparse", *STRANGE])
 def test_a_file_that_somebody_else_may_have_made_is_measured_again(kept, monkeypatch, caplog, kind):
+    monkeypatch.setattr(capabilities, "measure", measured_once)
     found = capabilities.capabilities_of(load_config("tiny"))
     (file,) = kept.glob("capabilities-*.json")
     file.write_text("[" * 100_000) if kind == "deep" else plant(kind, file)
