@@ -180,16 +180,25 @@ def test_a_product_with_a_bias_keeps_its_factors() -> None:
     assert kinds(scale_results(graph)) == ["binary", "matmul"]
 
 
-@pytest.mark.parametrize(("divisor", "becomes"), [(4.0, Binary.MUL), (0.0, Binary.DIV), (1e-45, Binary.DIV)])
-def test_a_product_that_is_divided_is_multiplied(divisor: float, becomes: Binary) -> None:
-    """With the reciprocal, if there is one."""
+@pytest.mark.parametrize(
+    ("fn", "value", "becomes"),
+    [
+        (Binary.DIV, 4.0, Binary.MUL),
+        (Binary.DIV, 0.0, Binary.DIV),
+        (Binary.DIV, 1e-45, Binary.DIV),
+        (Binary.MUL, 4.0, Binary.MUL),
+        (Binary.ADD, 4.0, Binary.ADD),
+    ],
+)
+def test_a_product_that_is_divided_is_multiplied(fn: Binary, value: float, becomes: Binary) -> None:
+    """With the reciprocal, if there is one. Other operators stay."""
     build = GraphBuilder("divided")
     y = build.add("matmul", [build.input("x", (3, 4), DType.FLOAT32), build.input("y", (4, 5), DType.FLOAT32)], {})
-    graph = build.finish([scaled(build, y, Binary.DIV, divisor)])
+    graph = build.finish([scaled(build, y, fn, value)])
     moved = scale_results(graph)
     assert kinds(moved) == ["matmul", "binary"]
     assert moved.ops[1].attrs["fn"] == becomes
-    if becomes is Binary.MUL:
+    if value == 4.0:
         same(graph, moved, 1e-5)
 
 
