@@ -101,7 +101,7 @@ def failures(device: Any, version: str, ways: Sequence[str], part: slice) -> dic
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_examples_through_the_driver(device: Any, version: str) -> None:
-    assert not failures(device, version, ["sync"], slice(None, None, SAMPLE // 8))
+    assert not failures(device, version, ["sync"], slice(None, None, SAMPLE // 4))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -20,8 +20,9 @@ from npusim.timing.batch import Column, evaluate, with_values
 from npusim.timing.tile_costs import MatrixPrices, MovePrices
 from npusim.work import VectorWork
 from tests.support.devices import each_model
+from tests.support.examples import examples
 
-EXAMPLES = settings(max_examples=15, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=examples(8), deadline=None, derandomize=True)
 COLUMNS = {
     ("clock_hz",): [10**9, 700_000_000], ("matrix", "rows"): [8, 16, 20], ("matrix", "cols"): [8, 32],
     ("sram", "banks"): [1, 16], ("sram", "latency_cycles"): [0, 3], ("dma", "burst_bytes"): [32, 64],

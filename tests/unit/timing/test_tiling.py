@@ -13,6 +13,7 @@ from npusim.hw.config import Config, load_config
 from npusim.timing.tile import MatrixProblem, Tiling, Tilings, choose, tilings
 from npusim.timing.tile_costs import pricing
 from tests.support import tile_definition as definition
+from tests.support.examples import examples
 from tests.support.graphs.problems import PLAIN, homes, problems
 
 EDGE = load_config("edge")
@@ -22,7 +23,7 @@ DEVICES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(100))
 @given(problems(), homes(), st.sampled_from(DEVICES), st.integers(1, 2048))
 def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, Any], config: Config, kib: int) -> None:
     """The search uses machine integers, cached prices and a reduced description; the definition scores one tiling after
@@ -43,7 +44,7 @@ def test_the_search_is_its_definition(problem: MatrixProblem, other: dict[str, A
             assert searched.banked(each) == definition.banked(problem, each, config)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(
     problems(), homes(), st.sampled_from(DEVICES),
     st.lists(st.integers(1, 1 << 21) | st.integers(1, 1 << 14), min_size=2, max_size=12),
