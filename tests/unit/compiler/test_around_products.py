@@ -101,7 +101,7 @@ def test_other_pads_stay(layout: str, change: dict[str, Any]) -> None:
     sides[change.get("side", "before")][axis] = 1
     more = {key: value for key, value in change.items() if key in ("value", "mode", "readers", "zero")}
     graph = padded(layout, sides["before"], sides["after"], **more)
-    assert kinds(pad_in_convolutions(graph)) == kinds(graph)
+    assert [(op.kind, op.attrs) for op in pad_in_convolutions(graph).ops] == [(op.kind, op.attrs) for op in graph.ops]
 
 
 def test_pads_of_what_is_no_convolution_stay() -> None:
@@ -150,6 +150,11 @@ def test_factors_of_operands_become_one_of_the_result(
 def test_what_is_no_factor_stays(factor: tuple[Binary, float, bool]) -> None:
     graph = product(factor, None)
     assert kinds(scale_results(graph)) == ["binary", "matmul"]
+
+
+def test_factors_whose_product_the_type_cannot_hold_stay() -> None:
+    graph = product((Binary.MUL, 1e30, False), (Binary.MUL, 1e30, False))
+    assert kinds(scale_results(graph)) == ["binary", "binary", "matmul"]
 
 
 @pytest.mark.parametrize("views", [0, 2, MOST_VIEWS - 2, MOST_VIEWS, MOST_VIEWS + 2])
