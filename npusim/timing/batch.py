@@ -132,16 +132,17 @@ class Column:
 
     @property
     def numerator(self) -> Column:
-        """As a ratio: itself over one."""
+        """The column itself: as a ratio it is itself over 1."""
         return self
 
     @property
     def denominator(self) -> int:
+        """1, see :attr:`numerator`."""
         return 1
 
 
 def most(first: Any, *others: Any) -> Any:
-    """The largest of numbers, or of arrays and numbers element by element."""
+    """Return the maximum of numbers, or of arrays and numbers element by element."""
     for other in others:
         arrays = isinstance(first, np.ndarray) or isinstance(other, np.ndarray)
         first = np.maximum(first, other) if arrays else max(first, other)

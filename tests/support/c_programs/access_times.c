@@ -1,4 +1,5 @@
-/* In the kernel: what accesses to configuration space of the first PCI device take by its clock, in nanoseconds. */
+/* In the kernel: times of accesses to configuration space of the first PCI device by the kernel's clock, in
+ * nanoseconds. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <time.h>

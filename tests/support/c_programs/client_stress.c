@@ -1,9 +1,10 @@
-/* Threads that run graphs and release things at random: client_stress MODEL THREADS RUNS SEED, linked with the library.
+/* Threads that run graphs and release objects at random: client_stress MODEL THREADS RUNS SEED, linked with the
+ * library.
  *
- * MODEL: x to y = Relu(x), float[4]. Each thread has a backend and a graph of its own, and makes new ones now and then.
- * Runs come in chains of up to DEPTH, each waiting for the one before; the first waits for an event that is signalled
- * at some time. Prints "ok" and the number of runs, all of which gave the right values; else a line with what is wrong,
- * and the exit status is 1. A deadlock is for the caller to see. */
+ * MODEL: x to y = Relu(x), float[4]. Each thread has its own backend and graph, and sometimes creates new ones. Runs
+ * come in chains of up to DEPTH, each waiting for the one before; the first waits for an event that is signalled at
+ * some time. Prints "ok" and the number of runs if all values were right; else a line with the error, and the exit
+ * status is 1. The caller must detect deadlocks. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static void make(worker *of) {
     OK(onnxInitGraph(of->backend, NULL, model_size, model, 0, NULL, &of->graph, 0, NULL));
 }
 
-/* A run whose input is `before`; its output event. */
+/* Starts a run whose input event is `before`, and returns its output event. */
 static onnxEvent start(worker *of, int number, onnxEvent before) {
     onnxTensorDescriptorV1 in = describe("x", of->x[number]), out = describe("y", of->y[number]);
     onnxMemoryFenceV1 first = {.tag = ONNXIFI_TAG_MEMORY_FENCE_V1, .event = before}, last = first;
@@ -78,11 +79,11 @@ static void chain(worker *of, int length) {
     for (int i = 0; i < length; i++) {
         events[i + 1] = start(of, i, events[i]);
         if (i > 0 && released) {
-            OK(onnxReleaseEvent(events[i])); /* the run that waits for it knows it still */
+            OK(onnxReleaseEvent(events[i])); /* the run that waits for it still holds it */
         }
     }
     if (gone) {
-        OK(onnxReleaseBackend(of->backend)); /* its graph goes on */
+        OK(onnxReleaseBackend(of->backend)); /* its graph continues */
     }
     if (!early) {
         OK(onnxSignalEvent(events[0]));

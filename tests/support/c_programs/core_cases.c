@@ -1,4 +1,4 @@
-/* The C core without Python, case by case: core_cases CASE. Prints "ok", or says what was wrong. */
+/* The C core without Python, case by case: core_cases CASE. Prints "ok" or the error. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void *extension(const char *name) {
     return found;
 }
 
-/* ids are counted, and the same every time */
+/* IDs are counted, and the same every time */
 static void case_ids(void) {
     onnxBackendID again[2];
     size_t count = 1;
@@ -75,7 +75,7 @@ static void case_ids(void) {
     IS(onnxGetBackendCompatibility(ids[0], 1, "F"), FALLBACK);
 }
 
-/* what no protobuf can be as large as is not read */
+/* a model larger than any protobuf can be is not read */
 static void case_sizes(void) {
     onnxGraph none;
     IS(onnxGetBackendCompatibility(ids[0], SIZE_MAX, "M"), INVALID_PROTOBUF);
@@ -84,7 +84,7 @@ static void case_sizes(void) {
     EXPECT(none == NULL);
 }
 
-/* NULL, small numbers, addresses, handles of other kinds and old ones are no handles */
+/* NULL, small numbers, addresses, stale handles and handles of other kinds are invalid */
 static void case_handles(void) {
     onnxEvent old = event();
     IS(onnxReleaseEvent(old), SUCCESS);
@@ -103,7 +103,7 @@ static void case_handles(void) {
     IS(onnxReleaseEvent(fresh), SUCCESS);
 }
 
-/* a status that the function does not have never comes out */
+/* a function never returns a status that is not in its list */
 static void case_filter(void) {
     onnxGraph made = &made;
     IS(onnxInitGraph(backend, NULL, 1, "X", 0, NULL, &made, 0, NULL), INTERNAL_ERROR);
@@ -112,7 +112,7 @@ static void case_filter(void) {
     IS(onnxReleaseGraph(made), SUCCESS);
 }
 
-/* a failed onnxSetGraphIO takes the binding away, whatever it failed for */
+/* a failed onnxSetGraphIO removes the binding, whatever the reason */
 static void case_binding(void) {
     onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y), bad = in;
     onnxMemoryFenceV1 before = fence(event()), after = fence(NULL);
@@ -172,13 +172,13 @@ static void case_extensions(void) {
     IS(run(graph, 1, &in, 1, &out, NULL, NULL), INVALID_POINTER);
 }
 
-/* injected failures come as often as asked, and only those that the function has */
+/* injected failures occur as often as requested, and only with a status of the function */
 static void case_inject(void) {
     npusimInjectFunction inject;
     onnxEvent made = &made;
     *(void **)&inject = extension("npusimInjectFunction");
     IS(inject(ids[0], "onnxInitEvent", ONNXIFI_STATUS_NO_DEVICE_RESOURCES, 2), SUCCESS);
-    IS(onnxInitEvent(backend, NULL), INVALID_POINTER); /* a wrong call does not count */
+    IS(onnxInitEvent(backend, NULL), INVALID_POINTER); /* an invalid call does not count */
     IS(onnxInitEvent(backend, &made), NO_DEVICE_RESOURCES);
     EXPECT(made == NULL);
     IS(onnxInitEvent(backend, &made), NO_DEVICE_RESOURCES);
@@ -197,7 +197,7 @@ static void case_inject(void) {
 
 static void *wait_for(void *handle) { return (void *)(intptr_t)onnxWaitEvent(handle); }
 
-/* a device that goes ends every wait, and its objects stay gone when it comes back */
+/* a removed device ends every wait, and its objects stay unavailable when it is plugged in again */
 static void case_unplug(void) {
     npusimPlugFunction plug, unplug;
     pthread_t thread;
@@ -220,7 +220,7 @@ static void case_unplug(void) {
     IS(onnxReleaseEvent(after.event), SUCCESS);
 }
 
-/* a forked child is refused, and does not hang on what its parent's threads were doing */
+/* a forked child is refused, and does not hang because of its parent's threads */
 static void case_fork(void) {
     onnxEvent waited = event(), made;
     pthread_t thread;
@@ -246,7 +246,7 @@ static void case_fork(void) {
     IS(onnxReleaseEvent(waited), SUCCESS);
 }
 
-/* when the interpreter ends, runs and waits end too; afterwards releases are fine and the rest is refused */
+/* when the interpreter ends, runs and waits end, too; afterwards releases succeed and other calls are refused */
 static void case_exit(void) {
     onnxMemoryFenceV1 before = fence(event()), after = fence(NULL);
     size_t count;

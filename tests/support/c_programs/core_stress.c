@@ -1,6 +1,6 @@
-/* Threads that use and release everything at random: core_stress THREADS RUNS. Prints "ok", or says what was wrong.
+/* Threads that use and release everything at random: core_stress THREADS RUNS. Prints "ok" or the error.
  *
- * Each thread has a graph of its own, and all share one more, with which only statuses are checked. */
+ * Each thread has its own graph, and all share another one, for which only statuses are checked. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,14 +93,14 @@ static void run_and_check(onnxGraph graph, unsigned how, int value) {
     release_event(out.event);
 }
 
-/* A second run that begins when the first has ended; the event between them is released at once. */
+/* A second run that starts at the end of the first; the event between them is released at once. */
 static void chain(onnxGraph graph) {
     float x[ELEMENTS] = {1, 2, 3, 4}, y[ELEMENTS] = {0}, z[ELEMENTS] = {0};
     onnxEvent start = new_event();
     onnxMemoryFenceV1 in = fence(start), middle = fence(NULL), out = fence(NULL);
     bind(graph, x, y);
     EXPECT(onnxRunGraph(graph, &in, &middle) == ONNXIFI_STATUS_SUCCESS);
-    bind(graph, y, z); /* the run that waits keeps its own buffers */
+    bind(graph, y, z); /* the waiting run keeps its own buffers */
     EXPECT(onnxRunGraph(graph, &middle, &out) == ONNXIFI_STATUS_SUCCESS);
     release_event(middle.event);
     EXPECT(onnxSignalEvent(start) == ONNXIFI_STATUS_SUCCESS);
@@ -110,7 +110,7 @@ static void chain(onnxGraph graph) {
     release_event(out.event);
 }
 
-/* What its input event can no longer start ends with an error; so does what the engine refuses. */
+/* A run whose input event can no longer be signalled ends with an error; so does a run that the engine refuses. */
 static void fail(onnxGraph graph, unsigned how) {
     float x[ELEMENTS] = {-1, 0, 0, 0}, y[ELEMENTS];
     onnxEvent start = new_event();
@@ -125,7 +125,7 @@ static void fail(onnxGraph graph, unsigned how) {
     release_event(out.event);
 }
 
-/* The graph is released while its run is under way, and blocks until that has ended. */
+/* The graph is released during its run, which blocks until the run has ended. */
 static void release_running(int value) {
     float x[ELEMENTS] = {(float)value}, y[ELEMENTS] = {0};
     onnxGraph graph = new_graph();
@@ -202,7 +202,7 @@ int main(int argc, char **argv) {
     EXPECT(onnxReleaseBackend(backend) == ONNXIFI_STATUS_SUCCESS);
     EXPECT(onnxReleaseBackendID(ids[0]) == ONNXIFI_STATUS_SUCCESS);
     EXPECT(onnxReleaseBackendID(ids[0]) == ONNXIFI_STATUS_INVALID_ID);
-    for (int i = 0; atomic_load(&stub_live) > 0 && i < 1000; i++) { /* who signalled may still be dropping */
+    for (int i = 0; atomic_load(&stub_live) > 0 && i < 1000; i++) { /* the signalling thread may still be releasing */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     EXPECT(atomic_load(&stub_live) == 0);

@@ -1,6 +1,6 @@
 /* A client that loads a library with dlopen, as real ones do: dlopen_client LIBRARY MODEL MODE.
  *
- * Prints what each mode's comment says. */
+ * Prints what the comment of each mode says. */
 #define _GNU_SOURCE
 #include "dlopen_client.h"
 
@@ -43,7 +43,7 @@ static void in_threads(void *(*body)(void *), void *argument, int threads) {
     }
 }
 
-/* threads: eight make the first call at the same time, then run RUNS times each, 50 without that variable. */
+/* threads: eight make the first call at the same time, then run RUNS times each (default 50). */
 static void mode_threads(void) {
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, 8);
@@ -52,7 +52,7 @@ static void mode_threads(void) {
     in_threads(many_runs, backend_of(0), 8);
 }
 
-/* fork: the child of a process that has used the library has no devices, and what it inherits is refused. */
+/* fork: the child of a process that has used the library has no devices, and its inherited handles are refused. */
 static void mode_fork(void) {
     int status;
     everything();
@@ -70,10 +70,10 @@ static void mode_fork(void) {
         _exit(0);
     }
     EXPECT(waitpid(child, &status, 0) == child && status == 0);
-    run(backend, graph, 3); /* the parent goes on */
+    run(backend, graph, 3); /* the parent continues */
 }
 
-/* early: the child of a process that has not used it yet is a process like any other. */
+/* early: the child of a process that has not used the library yet is a normal process. */
 static void mode_early(void) {
     int status;
     pid_t child = fork();

@@ -1,6 +1,6 @@
-/* What clients that load a library with dlopen have in common: its functions, a model, one run of everything.
+/* The common part of clients that load a library with dlopen: its functions, a model, one run of everything.
  *
- * The model has an input x and an output y, both float[4], y being x. */
+ * The model has an input x and an output y, both float[4], and y is x. */
 #ifndef CLIENT_H
 #define CLIENT_H
 
@@ -75,7 +75,7 @@ static onnxTensorDescriptorV1 describe(const char *name, const float *data) {
                                     .buffer = (onnxPointer)(uintptr_t)data};
 }
 
-/* One run of a graph whose output has to be its input. */
+/* One run of a graph whose output must equal its input. */
 static void run(onnxBackend backend, onnxGraph graph, float first) {
     float x[4] = {first, first + 1, first + 2, first + 3}, y[4] = {0};
     onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y);
@@ -107,14 +107,14 @@ static void everything(void) {
     }
 }
 
-/* Where the functions come from and which model they get. */
+/* The source of the functions, and the model. */
 static void prepare(const char *library, int flags, const char *path) {
     FILE *file = fopen(path, "rb");
     EXPECT(file != NULL);
     model_size = fread(model, 1, sizeof model, file);
     fclose(file);
     void *first = load(library, flags);
-    dlclose(first); /* it stays: its threads are in it */
+    dlclose(first); /* it stays loaded because its threads are in it */
     load(library, flags);
 }
 

@@ -1,7 +1,7 @@
-/* Calls of the C library that fail on request, for LD_PRELOAD: see tests/support/failing_calls.py.
+/* C library calls that fail on request, for LD_PRELOAD: see tests/support/failing_calls.py.
  *
- * Of allocations and mappings those count that npusim's own objects make, which the return address tells; of writes those
- * to regular files. What the C library calls itself does not pass here. */
+ * Allocations and mappings count if npusim's own objects make them, according to the return address; writes count for
+ * regular files. Internal calls of the C library are not intercepted. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static int object_count;
 static atomic_int wanted;
 static atomic_long left, stop, seen;
 
-/* Whether an object lies in a package. A checkout may have the package's name, too, and an environment within it. */
+/* Whether an object belongs to a package. A checkout may have the package's name, too, and contain an environment. */
 static int is_within(const char *name, const char *package) {
     const char *last = NULL;
     for (const char *at = name; (at = strstr(at, package)) != NULL; at++) {
@@ -39,7 +39,7 @@ static int is_within(const char *name, const char *package) {
 static int look(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size, (void)data;
     const char *name = info->dlpi_name != NULL ? info->dlpi_name : "";
-    /* Python's module for mappings is used by npusim alone here. */
+    /* Only npusim uses Python's module for mappings here. */
     if (!is_within(name, "/npusim/") && !is_within(name, "/hal/") && strstr(name, "/mmap.") == NULL) {
         return 0;
     }
@@ -53,7 +53,7 @@ static int look(struct dl_phdr_info *info, size_t size, void *data) {
     return 0;
 }
 
-/* From now on calls first .. last of a kind fail, counted from 1. */
+/* From now on, calls first .. last of a kind fail, counted from 1. */
 void failing_begin(int kind, long first, long last) {
     wanted = NOTHING;
     object_count = 0;
@@ -64,7 +64,7 @@ void failing_begin(int kind, long first, long last) {
     wanted = kind;
 }
 
-/* No more; how many calls of the kind there were. */
+/* Stops failing; returns the number of calls of the kind. */
 long failing_end(void) {
     wanted = NOTHING;
     return seen;
@@ -105,7 +105,7 @@ static bool write_fails(int descriptor) {
     return wanted == WRITE && fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) && fails(WRITE);
 }
 
-/* The function of that name that this one stands before. */
+/* The original function that this one replaces. */
 #define NEXT(name) ((__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name))
 #define UNLESS(condition, code, name, ...)                                                                             \
     if (condition) {                                                                                                   \

@@ -1,6 +1,6 @@
-/* A process that is not kind to the library that it loads: hostile_host LIBRARY MODEL MODE [ARGUMENT].
+/* A host process that is hostile to the library that it loads: hostile_host LIBRARY MODEL MODE [ARGUMENT].
  *
- * Every mode ends with 0 if all went as its comment says, and with 1 after a line that tells where it did not. */
+ * Every mode ends with 0 if everything went as its comment says, and with 1 after a line that names the failure. */
 #define _GNU_SOURCE
 #include "dlopen_client.h"
 
@@ -32,21 +32,21 @@ static void in_thread_of(size_t stack, void *(*body)(void *)) {
     pthread_attr_destroy(&attributes);
 }
 
-/* stack BYTES: all calls, the first among them, come from a thread with a stack of so many bytes. */
+/* stack BYTES: all calls, including the first one, come from a thread with a stack of this size. */
 static void mode_stack(void) {
     size_t bytes = strtoul(argument, NULL, 0);
     in_thread_of(bytes < (size_t)PTHREAD_STACK_MIN ? (size_t)PTHREAD_STACK_MIN : bytes, do_everything);
     in_thread_of(bytes < (size_t)PTHREAD_STACK_MIN ? (size_t)PTHREAD_STACK_MIN : bytes, do_everything);
 }
 
-/* ended: the thread of the first call, in which Python starts, has ended when the others come. */
+/* ended: the thread of the first call, which starts Python, has ended before the other calls. */
 static void mode_ended(void) {
     in_thread_of(0, do_everything);
     everything();
     in_thread_of(0, do_everything);
 }
 
-/* locale: in the locale of the environment; what Python does leaves it alone, and is left alone by it. */
+/* locale: in the locale of the environment; Python does not change it and is not affected by it. */
 static void mode_locale(void) {
     char before[256], text[16];
     EXPECT(setlocale(LC_ALL, "") != NULL);
@@ -77,7 +77,7 @@ static void *interrupt_and_signal(void *arguments) {
     return NULL;
 }
 
-/* signals: what interrupts a wait does not end it, and the host's handlers are its own. */
+/* signals: an interruption does not end a wait, and the host's signal handlers are kept. */
 static void mode_signals(void) {
     struct sigaction action = {.sa_handler = interrupted}, before, now; /* without SA_RESTART */
     pthread_t self = pthread_self(), other;
@@ -98,7 +98,7 @@ static void mode_signals(void) {
     EXPECT(now.sa_handler == interrupted);
 }
 
-/* kill: SIGTERM ends a process in the midst of a wait. */
+/* kill: SIGTERM ends a process during a wait. */
 static void mode_kill(void) {
     int status;
     pid_t child = fork();
@@ -106,7 +106,7 @@ static void mode_kill(void) {
         onnxEvent event;
         list();
         EXPECT(api.InitEvent(backend_of(0), &event) == ONNXIFI_STATUS_SUCCESS);
-        alarm(1); /* its action, too, is still to end the process */
+        alarm(1); /* its default action must still end the process */
         (void)!api.WaitEvent(event);
         _exit(1);
     }
@@ -123,7 +123,7 @@ static void *run_forever(void *unused) {
     return NULL;
 }
 
-/* exit: the process ends while threads run graphs, and nobody waits for them. */
+/* exit: the process ends while threads run graphs, without waiting for them. */
 static void mode_exit(void) {
     pthread_t thread;
     list();
@@ -138,7 +138,7 @@ static void mode_exit(void) {
     exit(0);
 }
 
-/* exec: a child of a process that has used the library becomes another that does. */
+/* exec: a child of a process that has used the library executes another one that uses it. */
 static void mode_exec(void) {
     int status;
     everything();
@@ -164,7 +164,7 @@ static void *first_call(void *unused) {
     return NULL;
 }
 
-/* fork-start: children of the midst of the first call have no devices, or are processes like any other. */
+/* fork-start: children forked during the first call have no devices, or are normal processes. */
 static void mode_fork_start(void) {
     enum { MOST = 20 };
     pthread_t thread;
@@ -176,12 +176,12 @@ static void mode_fork_start(void) {
     while (!started && made < MOST) {
         children[made] = fork();
         if (children[made] == 0) {
-            alarm(250); /* a machine that is busy with others takes its time */
+            alarm(250); /* a busy machine is slow */
             list();
             _exit(0);
         }
         made++;
-        usleep(20000); /* they are to come all along the start */
+        usleep(20000); /* spread over the whole start */
     }
     EXPECT(pthread_join(thread, NULL) == 0);
     for (int i = 0; i < made; i++) {
@@ -197,13 +197,13 @@ static void limit(int resource, rlim_t value) {
     EXPECT(setrlimit(resource, &both) == 0);
 }
 
-/* files N: no more than so many open files from before the first call on. Then devices are there and work, or are not. */
+/* files N: at most N open files from before the first call on. Then devices exist and work, or do not exist. */
 static void mode_files(void) {
     limit(RLIMIT_NOFILE, strtoul(argument, NULL, 0));
     everything();
 }
 
-/* later-files: none can be opened any more after the first call. */
+/* later-files: no file can be opened after the first call. */
 static void mode_later_files(void) {
     everything();
     int file = open("/dev/null", O_RDONLY);
@@ -222,7 +222,7 @@ static rlim_t address_space(void) {
     return pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* A run of which any step may fail; all that it made is released. */
+/* A run in which any step may fail; everything it has created is released. */
 static onnxStatus run_once(onnxBackend backend, onnxGraph graph) {
     float x[4] = {1, 2, 3, 4}, y[4] = {0};
     onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y);
@@ -263,20 +263,20 @@ static int run_as_far_as_it_goes(void) {
     return status;
 }
 
-/* memory BYTES: no more than so many bytes of addresses beyond those of before the first call. Prints the status. */
+/* memory BYTES: at most BYTES more address space than before the first call. Prints the status. */
 static void mode_memory(void) {
     limit(RLIMIT_AS, address_space() + strtoull(argument, NULL, 0));
     printf("%zu devices, status 0x%04x\n", count, (unsigned)run_as_far_as_it_goes());
 }
 
-/* later-memory BYTES: likewise, from after the first call on. */
+/* later-memory BYTES: the same from after the first call on. */
 static void mode_later_memory(void) {
     list();
     limit(RLIMIT_AS, address_space() + strtoull(argument, NULL, 0));
     printf("%zu devices, status 0x%04x\n", count, (unsigned)run_as_far_as_it_goes());
 }
 
-/* again: closed and loaded again with everything in between, and released by handles from before. */
+/* again: closed and loaded again during use, and older handles are released. */
 static void mode_again(void) {
     list();
     onnxBackend backend = backend_of(0);
@@ -291,7 +291,7 @@ static void mode_again(void) {
     EXPECT(api.ReleaseGraph(graph) == ONNXIFI_STATUS_SUCCESS);
 }
 
-/* What a program that is linked with -ffast-math begins with: denormals are zeros. */
+/* The initial mode of a program linked with -ffast-math: denormals are zeros. */
 static void flush_denormals(void) {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
@@ -307,7 +307,7 @@ static bool keeps_denormals(void) {
     return denormal * half != 0;
 }
 
-/* One run of the model y = x / 10, whose results are those of the default environment in every bit. */
+/* One run of the model y = x / 10, which must give the bits of the default environment. */
 static void divide(onnxBackend backend, onnxGraph graph, const float *x, const float *expected) {
     float y[4] = {0};
     onnxTensorDescriptorV1 in = describe("x", x), out = describe("y", y);
@@ -322,8 +322,8 @@ static void divide(onnxBackend backend, onnxGraph graph, const float *x, const f
     EXPECT(api.ReleaseEvent(after.event) == ONNXIFI_STATUS_SUCCESS);
 }
 
-/* floats HOW: with denormals flushed, another rounding, or exceptions that trap, from before the first call on; it is
- * the host's own mode again after each, and nothing is computed in it. The model is y = x / 10. */
+/* floats HOW: with flushed denormals, another rounding, or trapping exceptions from before the first call on. After
+ * each call the host's mode must be the same again, and no result may be computed in it. The model is y = x / 10. */
 static void mode_floats(void) {
     volatile float ten = 10;
     float x[4] = {1, 1e-39f, 3, 0}, expected[4];
@@ -348,7 +348,7 @@ static void mode_floats(void) {
         EXPECT(api.ReleaseGraph(graph) == ONNXIFI_STATUS_SUCCESS);
         EXPECT(api.ReleaseBackend(backend) == ONNXIFI_STATUS_SUCCESS);
         EXPECT(fegetround() == rounding && fegetexcept() == (trap ? FE_ALL_EXCEPT : 0));
-        fedisableexcept(FE_ALL_EXCEPT); /* what follows is a denormal */
+        fedisableexcept(FE_ALL_EXCEPT); /* the following results are denormals */
         EXPECT(keeps_denormals() == !flush);
         feclearexcept(FE_ALL_EXCEPT);
         feenableexcept(trap ? FE_ALL_EXCEPT : 0);
@@ -390,7 +390,7 @@ static void cancel_after(useconds_t delay, void *(*body)(void *), void *with, on
     EXPECT(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
 }
 
-/* cancel: threads are cancelled wherever they are, the one that starts Python first; a call is done to its end. */
+/* cancel: threads are cancelled anywhere, first the one that starts Python; a call always completes. */
 static void mode_cancel(void) {
     onnxEvent event;
     cancel_after(0, everything_again, NULL, NULL);
@@ -423,8 +423,8 @@ static void *in_context(void *unused) {
 
 static void on_signal(int signal) { (void)signal, everything(); }
 
-/* contexts: every call comes from a stack of 32 KiB that the host has made, wherever in memory it lies: of the first
- * thread, of another, of a handler of signals. */
+/* contexts: every call comes from a 32 KiB stack made by the host, at any address: of the first thread, of another one,
+ * of a signal handler. */
 static void mode_contexts(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
     stack_t alternative = {.ss_sp = room, .ss_size = sizeof room};
@@ -434,7 +434,7 @@ static void mode_contexts(void) {
     EXPECT(raise(SIGUSR1) == 0);
 }
 
-/* apart: a second libc of its own is no place for Python; loaded as usual beside that, the library works. */
+/* apart: a separate second libc cannot load Python; beside it, the library loaded as usual works. */
 static void mode_apart(void) {
     onnxGetBackendIDsFunction get_ids;
     size_t found = 1;

@@ -1,4 +1,4 @@
-/* A client of libneuralnetworks.so that knows nothing of Python: nnapi_client MODE. */
+/* A client of libneuralnetworks.so that is independent of Python: nnapi_client MODE. */
 #include <NeuralNetworks.h>
 
 #include <pthread.h>
@@ -75,7 +75,7 @@ static void mode_run(void) {
     release();
 }
 
-/* The first call of the process comes from eight threads at once. */
+/* Eight threads make the first call of the process at the same time. */
 static pthread_barrier_t start;
 
 static void *work(void *seed) {
@@ -107,7 +107,7 @@ static void in_child(void (*work_of_child)(void)) {
     EXPECT(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* The child of a process that has used the library has no devices; what it inherits is dead. */
+/* The child of a process that has used the library has no devices; inherited handles are dead. */
 static void after_use(void) {
     ANeuralNetworksModel *own = (void *)1;
     EXPECT(ANeuralNetworksCompilation_finish(compilation) == ANEURALNETWORKS_DEAD_OBJECT);
@@ -123,7 +123,7 @@ static void mode_fork(void) {
     release();
 }
 
-/* The child of a process that has not used it yet is a process like any other. */
+/* The child of a process that has not used it yet is a normal process. */
 static void mode_early(void) {
     in_child(mode_run);
     mode_run();

@@ -1,7 +1,7 @@
-/* A client in C that the tests call through: compiled against onnxifi.h and linked with one flavour of the library.
+/* A C client through which the tests make calls: compiled against onnxifi.h and linked with one flavour of the library.
  *
- * It takes tensors in a layout of its own, one for both flavours, and writes the header's. All other functions need no
- * help: who opens this file finds them, too. */
+ * It takes tensors in its own layout, which is the same for both flavours, and converts them to the header's. All other
+ * functions need no conversion and are also found in this file. */
 #include <stdlib.h>
 
 #include "onnxifi.h"
@@ -62,10 +62,10 @@ onnxStatus relay_SetGraphIO(onnxGraph graph, uint32_t inputs_count, const plain_
                             const plain_tensor *outputs) {
     onnxTensorDescriptorV1 *in = descriptors(inputs, inputs_count), *out = descriptors(outputs, outputs_count);
     onnxStatus status = onnxSetGraphIO(graph, inputs_count, in, outputs_count, out);
-    free(in); /* what the caller may do as soon as the function has returned */
+    free(in); /* as callers may do when the function has returned */
     free(out);
     return status;
 }
 
-/* So that the linker keeps the library. */
+/* This keeps the linker from dropping the library. */
 onnxStatus relay_GetBackendIDs(onnxBackendID *ids, size_t *count) { return onnxGetBackendIDs(ids, count); }

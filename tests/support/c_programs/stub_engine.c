@@ -16,7 +16,7 @@ typedef struct io {
     float *y;
 } io;
 
-/* A run on its way to the worker, which completes runs as a device's thread would. */
+/* A run passed to the worker, which completes runs like a device's thread. */
 typedef struct task {
     struct task *next;
     io io;
@@ -30,7 +30,7 @@ static task *first, **last = &first;
 static const npu_onnxifi_core *attached;
 static _Thread_local bool completing;
 
-/* One at a time, as a device does. */
+/* One at a time, like a device. */
 static void compute(const io *of) {
     static pthread_mutex_t device = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&device);
@@ -106,7 +106,7 @@ static void drop(void *object) {
     atomic_fetch_sub(&stub_live, 1);
 }
 
-/* An engine may have to wait for its worker here, so the worker must not come. */
+/* An engine may have to wait for its worker here, so this must not be called from the worker. */
 static void drop_graph(void *object) {
     if (completing) {
         fprintf(stderr, "a graph was dropped by the thread that completed its run\n");
@@ -130,7 +130,7 @@ static int32_t init_graph(void *backend, const uint64_t *properties, uint32_t co
     (void)weights;
     (void)weights_count;
     switch (*(const char *)model) {
-        case 'X': /* a status that the function does not have */
+        case 'X': /* a status that is not in the function's list */
             return ONNXIFI_STATUS_INVALID_EVENT;
         case 'F':
             return make(1, graph) == 0 ? ONNXIFI_STATUS_FALLBACK : ONNXIFI_STATUS_NO_SYSTEM_MEMORY;
