@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Fetches a Debian kernel for QEMU, what modules are built against it with, and busybox, once, into a folder of the user's
-# cache. Needs apt-get, apt-cache, dpkg-deb, and no root. What is not to be had ends it with one line and status 0.
+# Fetches a Debian kernel for QEMU, the packages for building its modules, and busybox, once, to a folder of the user's
+# cache. Needs apt-get, apt-cache, dpkg-deb, and no root. If something is not available it prints one line and exits
+# with status 0.
 #
 #   fetch.sh            fetches them
 #   fetch.sh where      says where the kernel is, or would be
@@ -36,12 +37,12 @@ work=$(mktemp -d "$cache/fetching.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
 fetch() {
-    # A package without a number in its name is nothing but the dependency on the newest one.
+    # A package without a number in its name only depends on the newest one.
     local found headers
     found=$(needs "$image" image- | head -n 1)
     headers=${found:-$image}
     headers=linux-headers-${headers#linux-image-}
-    # What the headers are made of: those of all flavours, the tools that build modules, the name of the compiler.
+    # Dependencies of the headers: common headers, build tools for modules, the name of the compiler.
     # shellcheck disable=SC2046
     (cd "$work" && apt-get -qq download "${found:-$image}" "$headers" $(needs "$headers" '[hkc]') busybox-static)
 } > "$work/fetch.log" 2>&1
@@ -55,14 +56,14 @@ for package in "$work"/*.deb; do dpkg-deb -x "$package" "$result/root"; done
 mv "$result"/root/boot/vmlinuz-* "$result/vmlinuz"
 cp "$result/root/bin/busybox" "$result/busybox" 2> /dev/null || cp "$result/root/usr/bin/busybox" "$result/busybox"
 for tree in "$result"/root/usr/src/linux-headers-*; do
-    # They are at another place than their Makefiles and links say.
+    # Their Makefiles and links refer to another location.
     [ ! -f "$tree/Makefile" ] || sed -i "s#/usr/src/#$place/root/usr/src/#" "$tree/Makefile"
     case $tree in *-common*) ;; *) name=${tree##*/} ;; esac
 done
 ln -s "root/usr/src/$name" "$result/build"
 compiler=$(sed -n 's/^CC *=.*\(gcc-[0-9]*\)$/\1/p' "$result/build/.kernelvariables" 2> /dev/null) || true
 [ -z "$compiler" ] || command -v "$compiler" > /dev/null || skip "$compiler, which modules of $image are built with, is not here"
-# The modules of Debian's own, which nobody loads.
+# Debian's own modules are not used.
 rm -rf "$result"/root/lib/modules "$result"/root/usr/lib/modules "$result"/root/boot "$result"/root/usr/share
 rm -rf "$place"
 mv "$result" "$place"

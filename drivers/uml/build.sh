@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds a User Mode Linux kernel for `npusim uml` from Debian's source package, once, into a folder of the user's cache.
-# Needs apt-get, dpkg-deb, gcc, make, bc and xz, and no root. What is not to be had ends it with one line and status 0.
+# Needs apt-get, dpkg-deb, gcc, make, bc and xz, and no root. If something is not available it prints one
+# line and exits with status 0.
 #
 #   build.sh [kasan]            the plain kernel, or one with the address sanitizer
 #   build.sh where [kasan]      says where it is, or would be
@@ -28,8 +29,8 @@ esac
 
 skip() { echo "make uml: skipped, $1"; exit 0; }
 
-# What the kernel is made of: an existing one that was made of the same is left alone. The number: raise it with a change
-# of this file that makes another kernel.
+# Identifies the sources of the kernel: an existing kernel with the same recipe is kept. Increment the number after a
+# change of this file that changes the kernel.
 recipe=$(cat "${fragments[@]}" "${preloaded[@]}" <(echo "1 $source") | sha256sum | cut -c -16)
 leave_alone() {
     [ ! -x "$place/linux" ] || [ "$(cat "$place/recipe" 2> /dev/null)" != "$recipe" ] || { echo "$place/linux is there"; exit 0; }
@@ -42,7 +43,7 @@ for tool in apt-get dpkg-deb gcc make bc xz perl flock; do
 done
 
 mkdir -p "$cache"
-# Whoever builds the same at the same time is waited for: that is faster, and does not take a kernel from under a test.
+# Wait for another build of the same kernel: this is faster, and does not replace a kernel during a test.
 exec 9< "$cache"
 flock 9
 leave_alone
@@ -59,7 +60,7 @@ rm -f "$work"/*.deb
 root=$work/root
 export PATH=$root/usr/bin:$PATH
 export LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu BISON_PKGDATADIR=$root/usr/share/bison M4=$root/usr/bin/m4
-# What the kernel says of itself is the same wherever it was built.
+# The kernel's version information does not depend on where it was built.
 export KBUILD_BUILD_USER=npusim KBUILD_BUILD_HOST=uml KBUILD_BUILD_VERSION=1 KBUILD_BUILD_TIMESTAMP='Thu Jan  1 00:00:00 UTC 1970'
 
 echo "unpacking"
@@ -72,13 +73,13 @@ run() { # a step of the build; its output is shown if it fails
 run make -C "$tree" ARCH=um allnoconfig
 cat "$work/wanted" >> "$tree/.config"
 run make -C "$tree" ARCH=um olddefconfig
-# An option that the source does not know, or whose needs are not met, vanishes silently.
+# Unknown options, and options with unmet dependencies, are dropped silently.
 missing=$(grep '^CONFIG_.*=[^n]' "$work/wanted" | grep -vxFf "$tree/.config" | paste -sd ' ') || true
 [ -z "$missing" ] || { echo "make uml: failed, $source does not take $missing" >&2; exit 1; }
 echo "building the $variant kernel: some minutes"
 run make -C "$tree" -j "${NPUSIM_UML_JOBS:-$(nproc)}" ARCH=um linux modules
 
-# Kept: the kernel, busybox, and of the tree what modules are built against.
+# Keep the kernel, busybox, and the part of the tree that module builds need.
 result=$work/result
 mkdir "$result"
 strip -o "$result/linux" "$tree/linux"
