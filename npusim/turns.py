@@ -60,10 +60,9 @@ class DrivingLock:
         self._gate = threading.Lock()  # held for moments only
         self._visitors = 0
 
-    def enter(self) -> bool:
-        """Take the lock to drive, until ``lock.release()``. False, and not taken, while another thread drives."""
-        if self.lock.acquire(False):
-            return True
+    def enter_after_visitors(self) -> bool:
+        """Take the lock to drive, after ``lock.acquire(False)`` did not. False, and not taken, while another thread
+        drives. Callers try the lock itself first, because each access of software would pay for a further call."""
         # A visitor is counted from before it takes the lock until after it has released it. So if there is none, the
         # lock is held by a driving thread.
         with self._gate:
@@ -126,7 +125,7 @@ def exclusive(method: Callable[Concatenate[_O, _P], _R]) -> Callable[Concatenate
 
     @wraps(method)
     def alone(self: _O, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if not self.turn.enter():
+        if not self.turn.lock.acquire(False) and not self.turn.enter_after_visitors():
             raise in_use(type(self).__name__, method.__name__)
         try:
             return method(self, *args, **kwargs)

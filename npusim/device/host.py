@@ -48,7 +48,7 @@ class HostBus(Bus):
         self._copy_ps = lru_cache(64)(config.host.copy_ps)
 
     def read(self, bar: int, offset: int, size: int) -> int:
-        if not self.turn.enter():
+        if not self.turn.lock.acquire(False) and not self.turn.enter_after_visitors():
             raise in_use("bus", "read")
         try:
             self._clock.advance(self._host.mmio_ps)
@@ -57,7 +57,7 @@ class HostBus(Bus):
             self.turn.lock.release()
 
     def write(self, bar: int, offset: int, size: int, value: int) -> None:
-        if not self.turn.enter():
+        if not self.turn.lock.acquire(False) and not self.turn.enter_after_visitors():
             raise in_use("bus", "write")
         try:
             self._clock.advance(self._host.mmio_ps)

@@ -139,7 +139,7 @@ class Clock:
         """Let ``delay`` ps pass: all events up to and including that time are processed."""
         if delay < 0:
             raise ValueError(f"time must not go back, by {delay} ps")
-        if not self.turn.enter():
+        if not self.turn.lock.acquire(False) and not self.turn.enter_after_visitors():
             raise in_use("Clock", "advance")
         try:
             env = self.env
@@ -157,7 +157,7 @@ class Clock:
 
         The clock stops at the event that made it done, or at the end of the timeout.
         """
-        if not self.turn.enter():
+        if not self.turn.lock.acquire(False) and not self.turn.enter_after_visitors():
             raise in_use("Clock", "run_until")
         try:
             self._until = deadline = self.now + timeout
