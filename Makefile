@@ -128,7 +128,7 @@ lint: .venv/dev  ## style, types, import order
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml npusim._core \
 		hal.onnxifi._core hal.onnxifi._table hal.onnxifi._descriptors
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --ignore-missing-stub npusim.timing._timeline \
-		npusim.timing._tiling npusim.hw.dram._dram npusim.isa._stream
+		npusim.timing._tiling npusim.timing._prices npusim.hw.dram._dram npusim.isa._stream
 	$(BIN)/lint-imports --no-cache
 
 build: .venv/dev  ## wheel and sdist, in dist/

@@ -1,26 +1,19 @@
 """Types of the compiled tile search; the meaning of each is in its docstring."""
 
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Sequence
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import disjoint_base
 
+from npusim.timing._prices import Prices
+
 _Numbers = npt.NDArray[np.int64]
 
 FIGURES: tuple[str, ...]
-WAYS: list[str]
-NUMBERS: dict[str, int]
 
 _Tile = tuple[int, int, int, int, int, bool, bool, int, int]
-
-@final
-class Prices:
-    def __init__(self, prices: Mapping[Any, Any] | array[int], column: int = -1) -> None: ...
-
-def answer(prices: list[Prices], wanted: _Numbers, values: _Numbers) -> None: ...
 
 @disjoint_base
 class Search:

@@ -6,10 +6,9 @@ nobody compares designs that take 11 days.
 """
 
 cimport cython
-from cpython cimport array
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.math cimport INFINITY
-from libc.string cimport memcmp, memcpy
+
 
 cdef extern from *:
     """
@@ -28,13 +27,13 @@ cdef extern from *:
     """
     long long scaled(long long value, long long by, long long over) noexcept nogil
 
+from npusim.timing._prices cimport LIMIT, Prices, missed, number_of
+
 from npusim.errors import CompileError
 
 cdef long long SECOND = 1_000_000_000_000
 cdef long long WITHIN_64_BITS = 9_000_000  # bytes that can be multiplied by SECOND
 
-# Every figure is at most this, so that a few of them add up within 64 bits.
-cdef long long LIMIT = 1_000_000_000_000_000_000
 # The limit for sizes in elements and bytes.
 cdef double LARGEST = 4.0e18
 
@@ -57,135 +56,8 @@ cdef struct Moved:
     double nbytes
 
 
-cdef struct Price:
-    long long[5] key
-    long long[3] value
-    int known  # ASKED if the answer is still pending
-
-
-cdef enum:
-    ASKED = 2
-
-cdef Py_ssize_t[1] MISSED  # how often a price of a batch was not available yet
-MISSED[0] = 0
-
-cdef enum:
-    MOST_PRICES = 1 << 16  # maximum per mapping; beyond it the prices are cleared
-
-WAYS = []
-NUMBERS = {}
-
-
-cdef int number_of(str way) except -1:
-    """The number of a transfer way, constant for the lifetime of the process."""
-    if way not in NUMBERS:
-        WAYS.append(way)
-        NUMBERS[way] = len(WAYS) - 1
-    return NUMBERS[way]
-
-
 cdef int READ = number_of("read"), COPY = number_of("copy")
 cdef int CONSTANTS = number_of("constants")
-
-
-cdef class Prices:
-    """Prices of a mapping of ``npusim.timing.tile_costs`` in machine integers, because a search looks up many.
-
-    Keys of products are five numbers. Keys of transfers are four, the last of which is the number of a way.
-
-    For batches of devices, prices are computed together: then ``prices`` is an ``array('q')`` that collects the
-    requested keys, each after the ``column`` of the device. Until :func:`answer`, such a price equals the limit.
-    """
-
-    cdef object prices
-    cdef array.array wanted
-    cdef long long column
-    cdef Price *slots
-    cdef Py_ssize_t room, count
-
-    def __init__(self, prices, long long column=-1):
-        self.prices, self.column = prices, column
-        self.wanted = prices if column >= 0 else None
-
-    def __dealloc__(self):
-        PyMem_Free(self.slots)
-
-    cdef Price *find(self, long long *key) noexcept:
-        """The slot of a key, or the free slot for it. There must be a free slot."""
-        cdef unsigned long long mixed = 0
-        cdef Py_ssize_t at
-        cdef int k
-        for k in range(5):
-            mixed = (mixed ^ <unsigned long long>key[k]) * 0x9E3779B97F4A7C15ULL
-            mixed ^= mixed >> 29
-        at = mixed & (self.room - 1)
-        while self.slots[at].known and memcmp(self.slots[at].key, key, 5 * sizeof(long long)):
-            at = (at + 1) & (self.room - 1)
-        return &self.slots[at]
-
-    cdef int grow(self) except -1:
-        """Enlarge the table, or clear it at its maximum size."""
-        cdef Price *old = self.slots
-        cdef Py_ssize_t size = self.room, at
-        self.slots = <Price *>PyMem_Calloc(max(64, min(2 * size, 2 * MOST_PRICES)), sizeof(Price))
-        if self.slots is NULL:
-            self.slots = old
-            raise MemoryError
-        self.room = max(64, min(2 * size, 2 * MOST_PRICES))
-        if size == self.room:
-            self.count = size = 0
-        for at in range(size):
-            if old[at].known:
-                self.find(old[at].key)[0] = old[at]
-        PyMem_Free(old)
-        return 0
-
-    cdef int ask(self, long long *key, bint moves, long long *value) except -1:
-        """Look up a price, or request it."""
-        cdef Price *price
-        if self.room:
-            price = self.find(key)
-            if price.known:
-                MISSED[0] += price.known == ASKED
-                value[0], value[1], value[2] = price.value[0], price.value[1], price.value[2]
-                return 0
-        if self.wanted is not None:
-            array.extend_buffer(self.wanted, <char *>&self.column, 1)
-            array.extend_buffer(self.wanted, <char *>key, 5)
-            MISSED[0] += 1
-            value[0] = value[1] = value[2] = LIMIT
-        elif moves:
-            ps, stream, nbytes = self.prices[key[0], key[1], key[2], WAYS[key[3]]]
-            value[0], value[1], value[2] = min(ps, LIMIT), min(stream, LIMIT), min(nbytes, LIMIT)
-        else:
-            value[0] = min(self.prices[key[0], key[1], key[2], key[3], key[4]], LIMIT)
-            value[1] = value[2] = 0
-        # Other calls may have added prices meanwhile.
-        if 2 * (self.count + 1) > self.room:
-            self.grow()
-        price = self.find(key)
-        self.count += not price.known
-        price.known = True if self.wanted is None else ASKED
-        memcpy(price.key, key, 5 * sizeof(long long))
-        price.value[0], price.value[1], price.value[2] = value[0], value[1], value[2]
-        return 0
-
-
-def answer(list prices, const long long[:, ::1] wanted, const long long[:, ::1] values):
-    """Store requested prices: picoseconds for products; for transfers also the picoseconds per transfer in a stream and
-    the bytes at the DRAM pins. ``wanted``: (number of the prices, key) rows."""
-    cdef Py_ssize_t at
-    cdef Price *price
-    cdef Prices asked
-    for at in range(len(wanted)):
-        asked = prices[wanted[at, 0]]
-        price = asked.find(<long long *>&wanted[at, 1])
-        if not price.known:  # the table was cleared meanwhile
-            asked.count += 1
-            memcpy(price.key, &wanted[at, 1], 5 * sizeof(long long))
-        memcpy(price.value, &values[at, 0], 3 * sizeof(long long))
-        price.known = True
-
 
 cdef struct Counts:
     # Counts of a cut with one of the loops outermost, on any device: tiles, parts of their sums, tiles per core and its
@@ -1076,7 +948,7 @@ cdef class SharedSearch(Search):
         return 0
 
     cdef int _price_moves(self, Cut *cut) except -1:
-        cdef Py_ssize_t missed = MISSED[0]
+        cdef Py_ssize_t before = missed()
         cdef Moves *kept = NULL
         self.touched[self.n_touched] = cut - self.table
         self.n_touched += 1
@@ -1091,13 +963,13 @@ cdef class SharedSearch(Search):
                 cut.x, cut.w, cut.p, cut.others, cut.out = kept.x, kept.w, kept.p, kept.others, kept.out
                 return 0
         Search._price_moves(self, cut)
-        if kept is not NULL and missed == MISSED[0]:
+        if kept is not NULL and before == missed():
             kept.x, kept.w, kept.p, kept.others, kept.out = cut.x, cut.w, cut.p, cut.others, cut.out
             kept.there = True
         return 0
 
     cdef int _price_products(self, Cut *cut) except -1:
-        cdef Py_ssize_t missed = MISSED[0]
+        cdef Py_ssize_t before = missed()
         cdef Products *kept = NULL
         cdef Products **row = &self.kept_products[cut - self.table]
         if self.n_products:
@@ -1110,7 +982,7 @@ cdef class SharedSearch(Search):
                 cut.one, cut.all = kept.one, kept.all
                 return 0
         Search._price_products(self, cut)
-        if kept is not NULL and missed == MISSED[0]:
+        if kept is not NULL and before == missed():
             kept.there, kept.one, kept.all = True, cut.one, cut.all
         return 0
 
@@ -1211,14 +1083,14 @@ cdef class ManySearch:
 
     def bounds(self, const long long[::1] numbers, double[::1] into):
         """Write :meth:`Search.bound` of some devices in picoseconds. Returns how many prices are still missing."""
-        cdef Py_ssize_t at, number, missed = MISSED[0]
+        cdef Py_ssize_t at, number, before = missed()
         cdef SharedSearch search
         for at in range(len(numbers)):
             number = numbers[at]
             search = self.searches[self.kinds[number]]
             search._turn_to(number, self.begin[number], self.kilo[number], search.piece)
             into[at] = search.bound()
-        return MISSED[0] - missed
+        return missed() - before
 
     def choose(
         self, const long long[::1] numbers, const long long[::1] budgets, const long long[::1] pieces,
@@ -1230,7 +1102,7 @@ cdef class ManySearch:
         ``latencies``: those by which memory areas are chosen; both infinite if no tile fits. ``figures``: see
         ``FIGURES``. Returns the number of scores that are left, because prices for them were requested by this call.
         """
-        cdef Py_ssize_t at, number, missed, left = 0
+        cdef Py_ssize_t at, number, before, left = 0
         cdef SharedSearch search
         cdef Answer *answer
         cdef Reach reach
@@ -1245,7 +1117,7 @@ cdef class ManySearch:
             known = known and (pieces[at] == answer.piece or not search.between)
             if figures is not None or not known:
                 search._turn_to(number, self.begin[number], self.kilo[number], pieces[at])
-                missed = MISSED[0]
+                before = missed()
                 if not known:
                     answer.ps = 0
                     answer.option = search._best(budgets[at], &answer.ps, &reach)
@@ -1254,7 +1126,7 @@ cdef class ManySearch:
                         answer.latency = search._latency(answer.option)
                 if figures is not None and answer.option != NOTHING:
                     search._tell(answer.option, near, &figures[at, 0])
-                if MISSED[0] != missed:
+                if missed() != before:
                     left += 1
                     answer.end = answer.first
                     search.now = NOTHING

@@ -18,7 +18,7 @@ from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.hw.sections import DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.isa.dma import expanding
-from npusim.timing._tiling import Prices
+from npusim.timing._prices import Prices
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 
