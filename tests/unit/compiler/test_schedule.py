@@ -157,6 +157,15 @@ def test_each_pair_of_layers_can_be_a_cascade_or_is_refused() -> None:
     assert all(each.startswith("cascades: ") for each in refusals)
 
 
+@pytest.mark.parametrize("pair", [("conv_1", "conv_2"), ("conv_3", "conv_4")])
+def test_a_given_cascade_is_built_without_a_search_for_others(pair: tuple[str, str]) -> None:
+    rest = frozenset(SEARCHED) - {"cascades"}
+    assert explained(NET, EDGE, Schedule(search=rest)).schedule.cascades == ()
+    found = explained(NET, EDGE, Schedule(cascades=(LayerCascade(pair),), search=rest))
+    assert [each.layers for each in found.schedule.cascades] == [pair]
+    check(found, NET, EDGE)
+
+
 def test_a_rolling_buffer_makes_a_cascade() -> None:
     free = explained(NET, EDGE)
     built = 0

@@ -398,3 +398,10 @@ def test_a_union_has_one_member(union: aidl_memory.AidlMemory) -> None:
 
 def test_only_what_both_interfaces_have_is_converted() -> None:
     _refused(ErrorStatus.INVALID_ARGUMENT, "no counterpart", lambda: aidl_memory.from_memory(Memory("x", (), 1)))
+
+
+def test_formats_of_hardware_buffers_are_those_of_android() -> None:
+    """``android/hardware_buffer.h``: clients pass the numbers."""
+    assert {"BLOB": memory.FORMAT_BLOB, "R8G8B8A8_UNORM": memory.FORMAT_R8G8B8A8_UNORM} == {
+        "BLOB": 0x21, "R8G8B8A8_UNORM": 1
+    }  # fmt: skip
