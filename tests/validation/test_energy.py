@@ -23,7 +23,9 @@ def points(name: str) -> list[DataPoint]:
     return replayed(name).points
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "nvdla_energy" else name for name in BOUNDS]
+)
 def test_predictions_are_near_what_was_published(name: str) -> None:
     assert len(points(name)) == {"nvdla_energy": 4, "nvdla_area": 8, "tpu_v1_power": 1, "eyeriss_power": 13}[name]
     for point in points(name):

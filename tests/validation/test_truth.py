@@ -26,6 +26,8 @@ MAPE = {  # in percent, by data set and the beginning of the kind of row
     ("intel_npu_dpu_gt", "VPU_2_7 DW"): 20,
     ("intel_npu_dpu_gt", "VPU_4_0 DW"): 20,
 }
+LONG = ("intel_npu_dpu_gt",)
+"""Slow sets; the default tests replay another set of the same chips."""
 FOUND = {data.name: (data, path) for data, path in find(TRUTH)[0]} if TRUTH.is_dir() else {}
 
 
@@ -36,7 +38,10 @@ def outcome(name: str) -> SetOutcome:
     return found
 
 
-@pytest.mark.parametrize(("name", "kind"), MAPE)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(name, kind, marks=pytest.mark.slow) if name in LONG else (name, kind) for name, kind in MAPE],
+)
 def test_errors_stay_within_what_is_promised(name: str, kind: str) -> None:
     if name not in FOUND:
         pytest.skip(f"{name}: not in {TRUTH}")
