@@ -26,7 +26,7 @@ class BlockPart:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RowBlocks:
     """An attention in blocks: how many there are, in all and of an image; bytes of the values between parts; transfers
     with DRAM or L2, and within SRAM, and how often each is done."""
 
@@ -38,7 +38,7 @@ class Blocks:
     near: tuple[tuple[DmaWork, int], ...]
 
 
-def blocks_of(lowering: AttentionLowering) -> tuple[Blocks, ...]:
+def blocks_of(lowering: AttentionLowering) -> tuple[RowBlocks, ...]:
     """The blocks of which an attention may be made, the largest first. Raises CompileError if no instruction can
     compute the smallest."""
     found = []
@@ -51,7 +51,7 @@ def blocks_of(lowering: AttentionLowering) -> tuple[Blocks, ...]:
     return tuple(found)
 
 
-def _blocks(lowering: AttentionLowering, rows: int) -> Blocks:
+def _blocks(lowering: AttentionLowering, rows: int) -> RowBlocks:
     windows, parts, works = lowering.asked(rows)
     made = []
     for part, lowered, work in zip(lowering.group.parts, parts, works, strict=True):
@@ -70,4 +70,4 @@ def _blocks(lowering: AttentionLowering, rows: int) -> Blocks:
     far = tuple((work, times) for view, times, work in moved if not view.buffer.on_chip)
     near = tuple((work, times) for view, times, work in moved if view.buffer.on_chip and view.buffer not in direct)
     count = lowering.blocks(rows)
-    return Blocks(count, ceil_div(count, lowering.images), windows, tuple(made), far, near)
+    return RowBlocks(count, ceil_div(count, lowering.images), windows, tuple(made), far, near)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from npusim.explore.estimates.attentions import Blocks
+from npusim.explore.estimates.attentions import RowBlocks
 from npusim.explore.estimates.designs import Array, Designs, config_at
 from npusim.explore.estimates.homes import COUNTS, Plan
 from npusim.explore.estimates.layers import Demand, EstimatedLayer, Plain
@@ -78,7 +78,7 @@ def _fixed(case: Demand | None, config: Config) -> dict[str, float]:
     return {} if case is None else _product(case, config)
 
 
-def _attention(blocks: Blocks, config: Config) -> dict[str, float]:
+def _attention(blocks: RowBlocks, config: Config) -> dict[str, float]:
     done: defaultdict[str, float] = defaultdict(float)
     for part in blocks.parts:
         if part.product is not None:

@@ -21,7 +21,7 @@ from npusim.compiler.lower.matrix_tiling import PARTS
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
 from npusim.compiler.schedule.residency import SLACK
 from npusim.explore.estimates import prices
-from npusim.explore.estimates.attentions import Blocks
+from npusim.explore.estimates.attentions import RowBlocks
 from npusim.explore.estimates.designs import Array, Designs, Index, is_left
 from npusim.explore.estimates.layers import EstimatedLayer, Plain
 from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Stripes, weight_bytes
@@ -251,7 +251,7 @@ class PlacementPlanner:
         return ps
 
     def _of_attention(
-        self, sizes: tuple[Blocks, ...], rows: Index, room: Array, some: Index, into: LayerFigures | None
+        self, sizes: tuple[RowBlocks, ...], rows: Index, room: Array, some: Index, into: LayerFigures | None
     ) -> Array:
         """A fused attention, with blocks as the compiler chooses them."""
         found = np.full((len(sizes), len(rows)), np.inf)
@@ -271,7 +271,7 @@ class PlacementPlanner:
                 into.put(some[mine], figures, mine)
         return result
 
-    def _in_blocks(self, blocks: Blocks, rows: Index, room: Array, some: Index, told: LayerFigures) -> Array:
+    def _in_blocks(self, blocks: RowBlocks, rows: Index, room: Array, some: Index, told: LayerFigures) -> Array:
         """Picoseconds as :func:`attention_latency` has them, infinite where a block does not fit."""
         plans, columns, count = self._plans, self._columns[rows], blocks.count
         used = np.full(len(rows), float(blocks.windows))

@@ -23,7 +23,7 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.passes.fill_groups import counts_of, is_grouped, joined_attrs
 from npusim.compiler.schedule.slots import place_slots
 from npusim.errors import CompileError
-from npusim.explore.estimates.attentions import Blocks, blocks_of
+from npusim.explore.estimates.attentions import RowBlocks, blocks_of
 from npusim.explore.estimates.tiles import Case
 from npusim.graph import Op, Tensor
 from npusim.hw.memory import align
@@ -48,7 +48,7 @@ class Plain:
     stored: tuple[tuple[tuple[int, int], int], ...] = ()
 
 
-Demand = Case | Plain | tuple[Blocks, ...]
+Demand = Case | Plain | tuple[RowBlocks, ...]
 """What a layer asks of a device: a product, a fused attention, or anything else."""
 
 
