@@ -358,11 +358,16 @@ def cut_copy(target: View, ways: int, source: View | None = None) -> list[Box]:
         box = tile(axis)
         part = View(target.buffer, 0, tuple(box), target.strides, target.dtype)
         other = part if source is None else View(source.buffer, 0, tuple(box), source.strides, source.dtype)
-        pieces = sum(count * (work.runs + work.pieces) for work, count in _direct_works(CopyPart(other, part)))
-        # Parts with interleaved addresses are written in sequence, in program order.
+        works = _direct_works(CopyPart(other, part))
+        parts, item = ceil_div(target.shape[axis], box[axis]), target.dtype.itemsize
+        found = parts * max(sum(count * work.runs for work, count in works), 1)
+        if not any(item in (work.run_bytes, work.piece_bytes) for work, _ in works):
+            return found
+        # Single elements in SRAM take more time than runs in DRAM. Parts whose addresses interleave are written one
+        # after the other, in the order of the program.
         low, high = part.extent()
         apart = high - low <= box[axis] * abs(target.strides[axis])
-        return ceil_div(target.shape[axis], box[axis]) * max(pieces, 1) * (1 if apart else ways)
+        return (found + parts * sum(count * work.pieces for work, count in works)) * (1 if apart else ways)
 
     # Only dimensions that can be cut into that many parts, if there are any.
     wide = [a for a in rank if target.shape[a] >= ways] or [a for a in rank if target.shape[a] > 1]
