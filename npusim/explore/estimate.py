@@ -30,9 +30,10 @@ from npusim.explore.estimates.designs import (
     value_at,
 )
 from npusim.explore.estimates.energies import energy
-from npusim.explore.estimates.homes import BOUNDS, COUNTS, LayerFigures, PlacementPlanner, Plan
 from npusim.explore.estimates.joined import joined_groups
+from npusim.explore.estimates.layer_times import BOUNDS, COUNTS, LayerFigures
 from npusim.explore.estimates.network import PreparedNetwork
+from npusim.explore.estimates.placement import PlacementPlanner, Plan
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.keys import Count, Quantity, Ratio, ValueType
@@ -212,7 +213,9 @@ class Estimator:
         """Estimate designs on which the same attentions are fused."""
         network = self._network(config, fused)
         # Designs with equal prices are adjacent.
-        order = np.lexsort([designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)])
+        sorts = [designs["sram.bytes"], designs["dma.channels"] == 1, designs["dram.bandwidth"]]
+        sorts += [designs.seen_by(reduce)[1] for reduce in (vector_pricing, move_pricing, array_pricing)]
+        order = np.lexsort([np.broadcast_to(each, (designs.count,)) for each in sorts])
         for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
             some = designs.take(chunk)
             best = _plan(network, some, config.cores)

@@ -8,8 +8,9 @@ import numpy as np
 
 from npusim.explore.estimates.attentions import RowBlocks
 from npusim.explore.estimates.designs import Array, Designs, config_at
-from npusim.explore.estimates.homes import COUNTS, Plan
+from npusim.explore.estimates.layer_times import COUNTS
 from npusim.explore.estimates.layers import Demand, EstimatedLayer, Plain
+from npusim.explore.estimates.placement import Plan
 from npusim.explore.estimates.tiles import Case
 from npusim.hw import actions as act
 from npusim.hw.config import Config

@@ -36,7 +36,7 @@ from npusim.work import DmaWork, ScalarWork, VectorWork
 class Plain:
     """A layer without products: what its instructions ask of the vector and the scalar unit, and how often; the bytes
     that are moved from and to DRAM or L2, by the bit of the buffer, and within SRAM; those of its commands. ``slots``:
-    bytes that a tile takes."""
+    bytes that a tile takes. ``ends``: transfers that nothing hides."""
 
     vector: tuple[tuple[VectorWork, int], ...]
     scalar: tuple[tuple[ScalarWork, int], ...]
@@ -46,6 +46,7 @@ class Plain:
     slots: int
     loaded: tuple[tuple[tuple[int, int], int], ...] = ()
     stored: tuple[tuple[tuple[int, int], int], ...] = ()
+    ends: tuple[DmaWork, ...] = ()
 
 
 Demand = Case | Plain | tuple[RowBlocks, ...]
@@ -160,6 +161,8 @@ def _tensors(group: Group) -> list[Tensor]:
     return [tensor for op in group.ops for tensor in (*op.inputs, *op.outputs) if tensor is not None]
 
 
+_FIRST, _LAST = DmaWork(64, 1, 64, 64, 0), DmaWork(64, 1, 64, 0, 64)
+"""A load and a store of a few bytes, whose time is nearly all latency."""
 _ONE_WAIT = (Wait(0, Unit.CONTROL, 0),)
 
 
@@ -170,6 +173,7 @@ def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:
     specs = lowering.slots()
     starts = place_slots(specs, [(0, context.sram_bytes)], low_end=True) or []
     code = bursts = 0
+    ends: dict[DmaWork, None] = {}
     loaded: Counter[tuple[int, int]] = Counter()
     stored: Counter[tuple[int, int]] = Counter()
     for step in lowering.steps(SlotTable(0, specs, starts), 0, 1):
@@ -186,6 +190,8 @@ def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:
         for items, runs in ((step.loads, loaded), (step.stores, stored)):
             for item in items:
                 work = item.instruction.work()
+                if isinstance(work, DmaWork) and (work.reads or work.writes):
+                    ends[_LAST if work.writes else _FIRST] = None
                 if isinstance(work, DmaWork) and work.walk:
                     inside = (work.runs, work.run_bytes) if work.is_local else (work.pieces, work.piece_bytes)
                     runs[inside] += inside[0] > 1
@@ -200,5 +206,5 @@ def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:
         else:
             far[layer.bit(view.buffer)] += count
     slots = sum(align(max(spec.nbytes, 1)) * spec.copies for spec in specs if spec.space is Space.SRAM)
-    words = tuple((+loaded).items()), tuple((+stored).items())
+    words = tuple((+loaded).items()), tuple((+stored).items()), tuple(ends)
     return Plain(tuple(vector.items()), tuple(scalar.items()), tuple((+far).items()), near, code, slots, *words)

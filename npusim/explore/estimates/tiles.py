@@ -112,7 +112,9 @@ class Question:
         l2: int = 0,
     ) -> None:  # fmt: skip
         self.case, self.l2 = case, l2
-        self.numbers = numbers.astype(np.int64)
+        self.numbers = numbers
+        self.devices = np.zeros(0, np.int64)
+        """Of the search: designs for which all tiles take as long are one device."""
         self.budgets = np.broadcast_to(budgets, numbers.shape).astype(np.int64)
         self.pieces = np.broadcast_to(pieces, numbers.shape).astype(np.int64)
         self.scores = np.full(len(numbers), -1.0)
@@ -128,7 +130,9 @@ class Question:
     def about(self, some: Index) -> Question:
         """The same question about some of the designs."""
         told = self._figures is not None
-        return Question(self.case, self.numbers[some], self.budgets[some], self.pieces[some], told=told, l2=self.l2)
+        part = Question(self.case, self.numbers[some], self.budgets[some], self.pieces[some], told=told, l2=self.l2)
+        part.devices = self.devices[some]
+        return part
 
     def take(self, some: Index, other: Question) -> None:
         """Take the answers of another question, about parts of the kernel, where they are better."""
@@ -143,7 +147,7 @@ class Question:
         nothing."""
         while True:
             left = searches[self._pass].choose(
-                self.numbers, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.l2
+                self.devices, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.l2
             )
             nothing = np.isinf(self.scores)
             if left or self._pass + 1 == len(searches) or not nothing.any():
@@ -168,7 +172,7 @@ class TileSearch:
     def __init__(self, designs: Designs, cores: int) -> None:
         self._designs, self._cores = designs, cores
         self._arrays, array_of = designs.seen_by(array_pricing)
-        self._behind, self._behind_of = designs.seen_by(vector_pricing)
+        self._behind, behind_of = designs.seen_by(vector_pricing)
         sides = [designs.seen_by(move_pricing)]
         if designs.config.l2 is not None:
             sides.append(designs.l2_side().seen_by(move_pricing))
@@ -177,22 +181,23 @@ class TileSearch:
         moves = [Prices(self._wanted_moves, column) for column in range(sum(side.count for side in self._sides))]
         self._moves = moves
         near = sides[1][1] + self._sides[0].count if len(sides) > 1 else sides[0][1]
-        self._devices = Devices(
-            moves, self._each(array_of), self._each(sides[0][1]), self._each(near),
-            self._each(prices.bandwidth(designs)), self._each(prices.bandwidth(designs, constants=True)),
-            np.broadcast_to(designs["dma.channels"] == 1, designs.count).astype(np.uint8),
-        )  # fmt: skip
-        shapes, self._shape_of = designs.alike(("matrix.cols", "matrix.accumulator_bytes"))
+        shapes, shape_of = designs.alike(("matrix.cols", "matrix.accumulator_bytes"))
         self._shapes = [config_at(shapes, number) for number in range(shapes.count)]
+        seen = (
+            array_of, sides[0][1], near, prices.bandwidth(designs), prices.bandwidth(designs, constants=True),
+            designs["dma.channels"] == 1, behind_of, shape_of,
+        )  # fmt: skip
+        every = np.array([np.broadcast_to(np.rint(values), designs.count) for values in seen]).astype(np.int64)
+        different, self._device_of = np.unique(every, axis=1, return_inverse=True)
+        arrays, far, close, dram, constants, one, self._behind_of, self._shape_of = np.ascontiguousarray(different)
+        self._devices = Devices(moves, arrays, far, close, dram, constants, one.astype(np.uint8))
         self._products: dict[tuple[Any, ...], tuple[array[int], list[Prices]]] = {}
         self._searches: dict[Case, _Searches] = {}
 
-    def _each(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """One whole number for each design."""
-        return np.ascontiguousarray(np.broadcast_to(np.rint(values), self._designs.count), np.int64)
-
     def ask(self, questions: Sequence[Question]) -> None:
         """Answer questions; prices that they depend on are evaluated for all of them at once."""
+        for question in questions:
+            question.devices = self._device_of.ravel()[question.numbers].astype(np.int64)
         self._until_known([partial(each.put_to, self._of(each.case).whole) for each in questions])
         more = []
         for question in questions:
@@ -201,7 +206,7 @@ class TileSearch:
                 problem = question.case.problem
                 # With several groups, kernels have few channels: a part of them pays only where nothing else fits.
                 seldom = problem.groups > 1 and not problem.depthwise
-                good = _LARGEST if seldom else self._good(searches)[question.numbers]
+                good = _LARGEST if seldom else self._good(searches)[question.devices]
                 some = np.flatnonzero(question.scores > good)
                 if len(some):
                     more.append((question, some, question.about(some), searches.taps()))
@@ -217,7 +222,8 @@ class TileSearch:
     def _good(self, searches: _Searches) -> Array:
         """Picoseconds that are good enough on each design: no tile with a part of the kernel is looked for."""
         if searches.good is None:
-            bounds, everyone = np.empty(self._designs.count), np.arange(self._designs.count, dtype=np.int64)
+            everyone = np.arange(len(self._shape_of), dtype=np.int64)
+            bounds = np.empty(len(everyone))
             self._until_known([partial(searches.whole[0].bounds, everyone, bounds)])
             searches.good = np.floor(bounds * (100 + _TAPS_PERCENT) / 100)
         return searches.good
@@ -241,7 +247,7 @@ class TileSearch:
             return self._products[kind][1]
 
         begin, kilo = (
-            self._each(np.broadcast_to(each, self._behind.count)[self._behind_of])
+            np.rint(np.broadcast_to(each, self._behind.count)[self._behind_of]).astype(np.int64)
             for each in case.chain.times(self._behind)
         )
         device = searched(config, dtype, problem.kh, problem.kw, *sizes)._replace(cores=self._cores)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from bench.silent_keys import BASES, GRAPHS, scan
 from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
 from npusim.dtypes import DType
-from npusim.errors import CompileError, ConfigError, UsageError
+from npusim.errors import ConfigError, UsageError
 from npusim.explore.estimate import BOUNDS, Estimator
-from npusim.explore.estimates.designs import Designs, fields_of, known_keys, value_at
+from npusim.explore.estimates.designs import Designs, value_at
 from npusim.explore.estimates.joined import joined_groups
 from npusim.explore.estimates.network import PreparedNetwork
 from npusim.graph import Graph
 from npusim.hw.config import Config, load_config
 from npusim.hw.dram_parts import PARTS
-from npusim.hw.keys import Choice, Count, Flag, MapOf, Quantity, Ratio
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
@@ -231,93 +231,18 @@ def test_an_energy_without_prices_is_not_known(graph: Graph) -> None:
 # every key
 
 
-def other(key: str, config: Config) -> Iterator[object]:
-    """Yield other values for a key, as with_ takes them."""
-    kind = known_keys()[key][1].kind
-    value: Any = config
-    try:
-        for name in fields_of(key):
-            value = getattr(value, name)
-    except AttributeError:
-        return
-    if isinstance(kind, Flag):
-        yield not value
-    elif isinstance(kind, Choice):
-        yield from (option for option in kind.options() if option != value)
-    elif isinstance(kind, Ratio):
-        yield str(value / 2)
-    elif isinstance(kind, MapOf):
-        half = isinstance(kind.element, Ratio)
-        yield {name: kind.element.raw(item / 2 if half else 2 * item) for name, item in value.items()}
-    elif isinstance(kind, Count | Quantity):
-        value = value if value is not None else config.clock_hz
-        yield from (
-            each
-            for each in (value // 4, value * 4, 64 if value else 1024)
-            if kind.minimum <= each <= kind.maximum and each != value
-        )
-
-
-def keys() -> list[str]:
-    """Return the keys that affect times, without names, prices, areas, and the host."""
-    aside = ("name", "description", "host", "energy", "technology", "area")
-    return [key for key in dict.fromkeys(name for name, _ in known_keys().values()) if key.split(".")[0] not in aside]
-
-
-BASES = (
-    EDGE.with_(**{"sram.bytes": "32 KiB", "sram.keeps_values": False}),
-    EDGE.with_(**{"sram.bytes": "64 KiB", "cores": 2, "dram.bandwidth": "4 GB/s", "sram.keeps_values": False}),
-    EDGE.with_(**{"sram.bytes": "32 KiB"}),
-    EDGE,
-)
-"""Devices on which different keys matter: values in DRAM, several cores, stripes, everything in SRAM."""
-
-
-@pytest.mark.parametrize(
-    ("base", "named"),
-    [
-        pytest.param(BASES[0], "interconnect.arbitration", marks=pytest.mark.slow),
-        pytest.param(BASES[1], "interconnect.separate_write_port", marks=pytest.mark.slow),
-        pytest.param(BASES[2], "dma.local_least_cycles", marks=pytest.mark.slow),
-        pytest.param(BASES[3], "sram.resident_weights", marks=pytest.mark.slow),
-    ],
-)
-def test_no_key_is_ignored_in_silence(base: Config, named: str) -> None:
-    """If a simulation changes by more than 1 %, the estimate changes by half to twice as much, or the key is named."""
-    graph, found = network(20), set()
-    estimator = Estimator(graph, base)
-    true, guess = simulate(graph, base).time_ps, _estimate(estimator, {})
-    assert guess is not None
-    for key in keys():
-        value = next(other(key, base), None)
-        now = _simulated(graph, base, key, value) if value is not None else None
-        if now is None or abs(now / true - 1) <= 0.01:
-            continue
-        estimates = estimator.estimate({key: [value]})
-        if not 0.5 <= (estimates.time_ps[0] / guess[0] - 1) / (now / true - 1) <= 2:
-            assert estimates.unseen == (key,)
-            found.add(key)
-    assert named in found
-
-
-def _simulated(graph: Graph, base: Config, key: str, value: object) -> int | None:
-    """Return the simulated time; None if the value alone gives no valid device."""
-    try:
-        return simulate(graph, base.with_(**{key: value})).time_ps
-    except (ConfigError, CompileError):
-        return None
-
-
-def _estimate(estimator: Estimator, wanted: dict[str, list[Any]]) -> tuple[float, float] | None:
-    try:
-        found = estimator.estimate(wanted or {"clock": [EDGE.clock_hz]})
-    except ConfigError:
-        return None
-    return float(found.time_ps[0]), float(found.dram_bytes[0])
+@pytest.mark.slow
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_key_is_ignored_in_silence(name: str, base: str) -> None:
+    """If a simulation moves by more than 1 %, the estimate moves by half to twice as much, or the key is named."""
+    found = scan(GRAPHS[name](), BASES[base])
+    assert not found["silent"]
+    assert found["followed"] > found["named"]
 
 
 def test_keys_that_an_estimate_does_not_follow_are_named() -> None:
-    estimator = Estimator(network(20), BASES[0])
+    estimator = Estimator(network(20), EDGE.with_(**{"sram.bytes": "32 KiB", "sram.keeps_values": False}))
     ways = ["need", "fair", "need"]
     found = estimator.estimate({"interconnect.arbitration": ways, "matrix.rows": [32, 32, 8]})
     assert "interconnect.arbitration" in found.unseen
