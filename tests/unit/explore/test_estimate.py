@@ -78,15 +78,16 @@ def test_designs_are_ranked_as_simulations_rank_them(graph: Graph, estimator: Es
     found = estimator.estimate(columns(designs))
     results = [simulate(graph, EDGE.with_(**design)) for design in designs]
     true = np.array([float(result.time_ps) for result in results])
-    assert np.corrcoef(ranks(found.time_ps), ranks(true))[0, 1] >= 0.95
-    assert np.abs(found.time_ps / true - 1).mean() < 0.25
+    assert np.corrcoef(ranks(found.time_ps), ranks(true))[0, 1] >= 0.97
+    # The error of the placement rule, which is no part of the compiler's: see ADR 0035.
+    assert np.abs(found.time_ps / true - 1).mean() < 0.1
     # The fastest of all is among the first of an estimate.
     assert ranks(found.time_ps)[true.argmin()] < 5
     moved = np.array([result.dram_read_bytes + result.dram_write_bytes for result in results])
-    assert np.abs(found.dram_bytes / moved - 1).mean() < 0.4
+    assert np.abs(found.dram_bytes / moved - 1).mean() < 0.1
     joules = np.array([float(result.energy.total or np.nan) for result in results])
     assert np.isfinite(joules).all()
-    assert np.abs(found.energy_fj / joules - 1).mean() < 0.3
+    assert np.abs(found.energy_fj / joules - 1).mean() < 0.1
 
 
 @pytest.mark.parametrize("cores", [1, 3])
