@@ -76,7 +76,9 @@ def test_closed_and_loaded_again(ways: Host) -> None:
     goes_well(ways, "again", str(LIBRARY.path))
 
 
-@pytest.mark.parametrize("how", ["flush", "upward", "trap"])
+@pytest.mark.parametrize(
+    "how", ["trap", pytest.param("flush", marks=pytest.mark.slow), pytest.param("upward", marks=pytest.mark.slow)]
+)
 def test_the_floating_point_mode_of_the_host(host: Path, tmp_path: Path, how: str) -> None:
     model = tmp_path / "tenth.onnx"
     model.write_bytes(TENTH)

@@ -37,7 +37,7 @@ def holds(usage: Usage) -> None:
 
 @pytest.mark.parametrize(
     "use",
-    [pytest.param(use, marks=[] if use in ("nnapi", "onnxifi") else [pytest.mark.slow]) for use in USES],
+    [pytest.param(use, marks=[] if use == "nnapi" else [pytest.mark.slow]) for use in USES],
 )
 def test_two_hundred_uses(use: str) -> None:
     holds(left_behind(sys.executable, use, "conv", 200))

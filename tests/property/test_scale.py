@@ -44,7 +44,9 @@ def run(config: Config, batch: int = 1, *, timing_only: bool = True) -> Result:
         return session.run(program, None if timing_only else {"image": image}, timing_only=timing_only)
 
 
-@pytest.mark.parametrize("cores", [2, 4, 16, 64])
+@pytest.mark.parametrize(
+    "cores", [2, 16, pytest.param(4, marks=pytest.mark.slow), pytest.param(64, marks=pytest.mark.slow)]
+)
 def test_any_number_of_cores_computes_the_same_bits_and_is_no_slower(cores: int) -> None:
     alone = run(load_config("edge"), timing_only=False)
     together = run(load_config("edge").with_(cores=cores), timing_only=False)
@@ -54,7 +56,14 @@ def test_any_number_of_cores_computes_the_same_bits_and_is_no_slower(cores: int)
     assert together.macs == alone.macs
 
 
-@pytest.mark.parametrize("sizes", [(640, 640), (320, 1600, 320), (160, 480, 160)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (160, 480, 160),
+        pytest.param((640, 640), marks=pytest.mark.slow),
+        pytest.param((320, 1600, 320), marks=pytest.mark.slow),
+    ],
+)
 def test_each_core_more_is_no_slower(sizes: tuple[int, ...]) -> None:
     """Not by a picosecond: the best program for fewer cores is also considered, even if five cores share the tiles."""
     graph, times = perceptron(1, sizes, len(sizes)), []

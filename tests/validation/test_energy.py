@@ -68,6 +68,7 @@ def _at(macs: str, node: int, factor: int) -> Config:
     return load_config(f"nvdla_{macs}").with_(**{"technology.node": f"{node} nm", "technology.logic_layout": factor})
 
 
+@pytest.mark.slow
 def test_activity_and_clock_of_nvdla_solve_two_designs() -> None:
     published, rows, rests = _given("nvdla_energy"), [], []
     for macs in FITTED:

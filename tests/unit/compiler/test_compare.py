@@ -77,7 +77,7 @@ def test_more_channels_are_never_slower() -> None:
 
     def times() -> list[int]:
         found = []
-        for channels in range(2, 7):
+        for channels in (2, 4, 6):
             config = load_config("rk3588_core").with_(**{"dma.channels": channels})
             found.append(forecast(list(decode(compile_graph(graph, config).code)), config))
         return found

@@ -141,3 +141,8 @@ def test_large_models_are_tried_less_often(monkeypatch: pytest.MonkeyPatch) -> N
             load(model)
         assert len(runs) == 1 + times
         runs.clear()
+
+
+def test_sizes_of_well_known_networks_are_tried() -> None:
+    """ImageNet, detectors, digits; lines of text as PaddleOCR reads them, version 3 and before."""
+    assert {(224, 224), (640, 640), (28, 28), (48, 320), (32, 320)} <= set(plausible.IMAGES)

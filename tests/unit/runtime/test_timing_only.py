@@ -47,7 +47,7 @@ def arrays(model: Path) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     }
 
 
-@pytest.mark.parametrize("config", ["edge", "server"])
+@pytest.mark.parametrize("config", ["edge", pytest.param("server", marks=pytest.mark.slow)])
 def test_the_digest_is_that_of_a_run_with_arithmetic(model: Path, without: Path, config: str) -> None:
     with Session(config, cache_dir=False) as session:
         computed = session.run(model, arrays(model))

@@ -101,9 +101,9 @@ def test_nothing_differs_for_any_kind(run: list[FastForward]) -> None:
     [
         ("edge", {}),
         ("edge", {"dma.channels": 4, "interconnect.arbitration": "fair"}),
-        ("edge", {"cores": 2, "queue_depth": 1}),
+        pytest.param("edge", {"cores": 2, "queue_depth": 1}, marks=pytest.mark.slow),
         ("edge", {"sram.banks": 2, "dram.bandwidth": "1 GB/s"}),
-        ("mobile", {}),
+        pytest.param("mobile", {}, marks=pytest.mark.slow),
         ("nvdla_small", {}),  # units look ahead
         ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True}),
         ("mobile", {"dma.in_flight": 2, "interconnect.arbitration": "fair"}),
