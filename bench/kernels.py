@@ -77,6 +77,7 @@ def best_seconds(call: Callable[[], Any], budget: float = 0.15) -> float:
 
 
 def as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The memory of an array as bytes."""
     return array.reshape(-1).view(np.uint8)
 
 

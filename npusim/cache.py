@@ -141,7 +141,7 @@ def _read(path: Path, key: bytes | None) -> Program:
         raise CacheError(f"{path}: is truncated: it was cut while it was read")
     meta, code, constants = parts = [data[low:high] for low, high in _spans(lengths)]
     if not hmac.compare_digest(_digest(lengths, parts, key), digest):
-        problem = "its checksum does not match" if key is None else "it is not as this user's npusim wrote it"
+        problem = "its checksum does not match" if key is None else "it was not written by npusim of this user"
         raise CacheError(f"{path}: has been altered: {problem}")
     description = PROGRAM.parse_json(meta.tobytes(), f"{path}: {_NONSENSE}")
     try:
@@ -280,7 +280,7 @@ class Cache:
         except FileNotFoundError:  # removed by another process
             pass
         except OSError as error:
-            _log.warning("%s: is left alone: %s", path, error.strerror or error)
+            _log.warning("%s: is not touched: %s", path, error.strerror or error)
         return None
 
 
@@ -349,7 +349,7 @@ def _header(path: Path, start: bytes, size: int, cached: bool) -> tuple[list[int
     _check_description(path, lengths[0])
     end = _padded(_spans(lengths)[-1][1])
     if size != end:
-        kind = "is truncated" if size < end else "has bytes behind its end"
+        kind = "is truncated" if size < end else "has bytes after its end"
         raise CacheError(f"{path}: {kind}: {size} bytes, its header says {end}")
     return lengths, digest
 
@@ -429,10 +429,10 @@ def _share(bindings: list[Binding], count: int, source: int, target: int, axis: 
     numbers = source, count + target
     first, last = (bindings[number] for number in numbers)
     if first.capacity or last.capacity:
-        raise CacheError(f"{first.name!r} and {last.name!r} must share their regions with nobody else")
+        raise CacheError(f"{first.name!r} and {last.name!r} must not share their regions with others")
     shapes = [binding.shape[:axis] + binding.shape[axis + 1 :] for binding in (first, last)]
     if axis >= len(first.shape) or len(first.shape) != len(last.shape) or shapes[0] != shapes[1]:
-        raise CacheError(f"{first} and {last} must be alike but for axis {axis}")
+        raise CacheError(f"{first} and {last} must be equal except for axis {axis}")
     if first.dtype is not last.dtype or not first.shape[axis] <= last.shape[axis] <= rows or not rows:
         raise CacheError(f"{first} must grow to {last} along axis {axis}, within {rows} rows")
     for number in numbers:
@@ -472,7 +472,7 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     given = [binding.name for binding in inputs] + [name for name, _ in rows["bound"]]
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
         if len(set(names)) < len(names):
-            raise CacheError(f"{what}: no two may have the same name")
+            raise CacheError(f"{what}: names must be unique")
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")

@@ -188,12 +188,12 @@ class Graph:
                 if operand.is_constant:
                     known.setdefault(operand.name, operand)
                 if known.get(operand.name) is not operand:
-                    raise ModelError(f"{op.name} ({op.kind}): reads {operand.name!r} before anything produces it")
+                    raise ModelError(f"{op.name} ({op.kind}): reads {operand.name!r} before it is produced")
             for result in op.outputs:
                 _define(known, result, f"{op.name} ({op.kind})")
         for tensor in self.outputs:
             if not tensor.is_constant and known.get(tensor.name) is not tensor:
-                raise ModelError(f"graph output {tensor.name!r} is produced by nothing")
+                raise ModelError(f"graph output {tensor.name!r} is not produced")
 
     def constants(self) -> Iterator[Tensor]:
         """Every constant that is read by an operator or is an output, once, in order of first use."""

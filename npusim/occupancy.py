@@ -41,6 +41,7 @@ class Occupancy:
 
     @property
     def peak_bytes(self) -> int:
+        """The highest total of bytes in use."""
         return sum(self.at_peak.values())
 
     def to_json_dict(self) -> dict[str, Any]:

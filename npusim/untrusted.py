@@ -169,7 +169,7 @@ def _finite(text: str) -> float:
 
 
 def _constant(text: str) -> float:
-    raise _RefusedError(f"{text} is no number of JSON")
+    raise _RefusedError(f"{text} is not a JSON number")
 
 
 def _check(found: object) -> None:

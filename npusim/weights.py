@@ -83,7 +83,7 @@ class WeightFile(MappedFile):
         """Raise FileCutError if it is ``cut``."""
         super().check(end)
         if self.cut:
-            raise FileCutError(f"{self.path}: was written to while weights in it were in use")
+            raise FileCutError(f"{self.path}: was modified while its weights were in use")
 
 
 class MissingWeights(MappedFile):
@@ -111,7 +111,7 @@ class MissingWeights(MappedFile):
         """Raise ModelError if any of the weights were read."""
         if self.cut:
             raise ModelError(
-                f"{self.where}: its values decide what is compiled, and its external data file {self.path} is not there"
+                f"{self.where}: its values determine the program, and its external data file {self.path} is not there"
             )
 
 

@@ -171,7 +171,7 @@ def _advice(error: OpenInputsError | NeedsValueError, arguments: Sequence[str]) 
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     words[end:end] = given_options(error.shapes, error.values)
-    advice = "Give arrays (--input NAME=FILE.npy), or say it" if arrays else "Say it"
+    advice = "Give arrays (--input NAME=FILE.npy), or set it" if arrays else "Set it"
     return f"\n{advice} by hand:\n  {command_line(['npusim', *words])}"
 
 

@@ -114,7 +114,7 @@ def list_(cache_dir: Path | None, json_file: str | None) -> None:
 
 @cache.command()
 @_DIRECTORY
-@click.option("--size", metavar="SIZE", help="What may stay, such as '500 MB'; else what the cache may take.")
+@click.option("--size", metavar="SIZE", help="Size to keep, such as '500 MB'; default: the limit of the cache.")
 def prune(cache_dir: Path | None, size: str | None) -> None:
     """Remove the least recently used programs until the cache is small enough.
 

@@ -113,7 +113,7 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
     if magic.startswith(b"PK"):
         raise InputError(f"{file}: holds several arrays; a .npy file of one is needed")
     if magic != MAGIC_PREFIX:
-        raise InputError(f"{bad}: it does not begin as numpy.save begins one")
+        raise InputError(f"{bad}: its header is not one of numpy.save")
     stream.seek(0)
     try:
         version = npy.read_magic(stream)
@@ -122,16 +122,16 @@ def _mapped(file: Path, stream: io.FileIO) -> Array:
             warnings.simplefilter("ignore")  # of an old header, which is accepted
             shape, fortran, dtype = read_header(stream)
     except Exception:  # noqa: BLE001 - its parser of headers fails in many ways, tokenize.TokenError among them
-        raise InputError(f"{bad}: it is cut or damaged") from None
+        raise InputError(f"{bad}: it is truncated or damaged") from None
     if dtype.hasobject:
         raise InputError(f"{bad}: it holds Python objects; an array of numbers is needed")
     extents = [extent for extent in shape if type(extent) is int and extent >= 0]
     sizes = (dtype.itemsize, *(extent for extent in extents if extent))
     if len(extents) < len(shape) or len(shape) > _MOST_DIMENSIONS or not 0 < math.prod(sizes) <= _MOST_BYTES:
-        raise InputError(f"{bad}: it is cut or damaged")
+        raise InputError(f"{bad}: it is truncated or damaged")
     place, nbytes = stream.tell(), math.prod(shape) * dtype.itemsize
     if place + nbytes > os.fstat(stream.fileno()).st_size:
-        raise InputError(f"{bad}: it is cut or damaged: its header says {nbytes} bytes of data")
+        raise InputError(f"{bad}: it is truncated or damaged: its header says {nbytes} bytes of data")
     order: Literal["F", "C"] = "F" if fortran else "C"
     if not nbytes:
         return np.empty(shape, dtype, order)
@@ -155,7 +155,7 @@ def _read(file: Path, binding: Binding, allow_nan: bool) -> Array:
         first = [int(i) for i in np.unravel_index(int(np.argmax(bad)), binding.shape)]
         raise InputError(
             f"input {binding.name!r}: {count} of {array.size} values in {file} are NaN, the first at {first}; "
-            "--allow-nan if they are meant"
+            "pass --allow-nan if this is intended"
         )
     return array
 

@@ -97,7 +97,7 @@ def uml(
         raise UsageError("there is no kernel: build one with make uml, or name one with --kernel or $NPUSIM_UML_KERNEL")
     if initrd is not None:
         if modules or program or files or busybox:
-            raise UsageError("--initrd has its own files: --module, --run, --file and --busybox go without it")
+            raise UsageError("--initrd has its own files: do not combine it with --module, --run, --file or --busybox")
         archive = FILE.read(initrd)
     else:
         archive = Initrd(

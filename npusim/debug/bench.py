@@ -92,7 +92,7 @@ class Bench:
         ``programs``: at least those that were loaded. Raises CheckpointError.
         """
         if "software" not in checkpoint.state:
-            raise CheckpointError("the checkpoint is of a device alone, without its driver")
+            raise CheckpointError("the checkpoint has a device, but no driver")
         # A new driver resets and configures its device, so the checkpoint is restored afterwards.
         bench = cls(checkpoint.config(), preemption=False, history=history)
         loaded, jobs = resume_driver(bench.driver, checkpoint.state["software"], programs)
@@ -207,7 +207,7 @@ def read_trace(path: str | os.PathLike[str], programs: Mapping[str, Program], or
 
 def _request(row: Any, programs: Mapping[str, Program], origin_ps: int) -> JobRequest:
     if not isinstance(row, dict) or not {"at", "program"} <= row.keys() <= {"at", "program", "priority"}:
-        raise UsageError(f"must be an object with at, program and, if need be, priority, got {shown(row)}")
+        raise UsageError(f"must be an object with at, program and optionally priority, got {shown(row)}")
     at, name, priority = row["at"], row["program"], row.get("priority", "medium")
     time = parse(at, Dimension.TIME) if isinstance(at, str) else at
     if type(time) is not int or time < 0:

@@ -191,7 +191,7 @@ class Debugger:
         self._run(done, limit)
         if self._found:
             return self._found[0]
-        return Stop("time", clock.now, "no events are pending" if time_ps is None else "the time is over")
+        return Stop("time", clock.now, "no events are pending" if time_ps is None else "the time was reached")
 
     def step(self, what: str = "instruction", count: int = 1) -> Stop:
         """Advance by ended instructions, begun layers, or cycles; or to a breakpoint or the end of a job."""

@@ -280,7 +280,7 @@ class Checker(Boarding, Watcher):
         if timeout_ps <= 0:
             return
         if self._taken is not None:
-            text = "INT_STATUS was not written since the interrupt before"
+            text = "INT_STATUS was not written since the previous interrupt"
             self._say("interrupt-unacknowledged", None, text, "wait for the next one", self._taken)
         for ring in self._moved:
             self._say_unrung(ring, "wait for an interrupt")
@@ -352,7 +352,7 @@ class Checker(Boarding, Watcher):
                 self._say("left-in-flight", flight, flight.name, what, ConflictSide(flight.rung_ps, "doorbell"))
             elif flight.masked:
                 ended = ConflictSide(flight.ended_ps, "end of the job")
-                self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
+                self._say("wait-masked", flight, "masked by INT_MASK at its end, and not looked at", what, ended)
             elif not flight.excused and not self._mapped and self._fault is None:
                 ended = ConflictSide(flight.ended_ps, "end of the job")
                 self._say("never-looked-at", flight, flight.name, what, ended)
@@ -362,7 +362,7 @@ class Checker(Boarding, Watcher):
         for flight in self._flights:
             if self._remote and flight.masked and flight.ended_ps is not None:
                 ended = ConflictSide(flight.ended_ps, "end of the job")
-                self._say("wait-masked", flight, "INT_MASK was closed when it ended, nobody has looked", what, ended)
+                self._say("wait-masked", flight, "masked by INT_MASK at its end, and not looked at", what, ended)
 
     def _check_acknowledged(self, what: str) -> None:
         """Check that interrupts were acknowledged, for transports that do not report when software takes interrupts."""
@@ -381,12 +381,12 @@ class Checker(Boarding, Watcher):
                 self._say_unrung(ring, "next access")
         for flight in self._flights:
             if flight.masked and flight.ended_ps is not None and now - flight.ended_ps > DEAF_PS:
-                text = "INT_MASK was closed when it ended, and nobody has looked since"
+                text = "masked by INT_MASK at its end, and not looked at since"
                 self._say("wait-masked", flight, text, "next access", ConflictSide(flight.ended_ps, "end of the job"))
 
     def _say_unrung(self, ring: int, what: str) -> None:
         name = RINGS[ring]
-        text = f"{name}_TAIL is {self._registers[f'{name}_TAIL']}, at the doorbell before it was {self._seen[ring]}"
+        text = f"{name}_TAIL is {self._registers[f'{name}_TAIL']}, at the previous doorbell it was {self._seen[ring]}"
         self._say("no-doorbell", None, text, what, ConflictSide(self._moved[ring], f"write of {name}_TAIL"))
 
 
@@ -397,4 +397,4 @@ def _head(flight: Flight) -> str:
 def _luck(flight: Flight) -> str:
     if flight.ended_ps is None:
         return f" of {flight.name}, in flight"
-    return f" of {flight.name}, which had ended at {flight.ended_ps} ps, but the driver had not looked"
+    return f" of {flight.name}, which had ended at {flight.ended_ps} ps, but the driver had not read its record"

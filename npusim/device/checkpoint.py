@@ -71,11 +71,11 @@ class PackedPages:
             while done < part.size:
                 raw = next_(min(part.size - done, _PIECE))
                 if not raw:
-                    raise CheckpointError(f"its pages do not decompress to the {self.size} bytes that its header says")
+                    raise CheckpointError(f"its pages do not decompress to the {self.size} bytes of its header")
                 part[done : done + len(raw)] = np.frombuffer(raw, np.uint8)
                 done += len(raw)
         if next_(1) or not stream.eof or stream.unused_data or at < len(self.packed):
-            raise CheckpointError(f"its pages do not decompress to the {self.size} bytes that its header says")
+            raise CheckpointError(f"its pages do not decompress to the {self.size} bytes of its header")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +99,7 @@ class Checkpoint:
         except (ConfigError, TypeError, ValueError) as error:
             raise CheckpointError(f"the description of its device: {error}") from None
         if config.fingerprint() != Saved(self.state)["fingerprint"].text():
-            raise CheckpointError("the description of its device is not the one that it was taken of")
+            raise CheckpointError("the description of its device differs from that of its state")
         return config
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -168,7 +168,7 @@ def _header(path: object, start: bytes, size: int) -> tuple[list[int], bytes]:
         raise CheckpointError(f"{path}: is for instruction set {isa}, this npusim has instruction set {ISA_VERSION}")
     wanted = _HEADER.size + lengths[0] + lengths[2]
     if size != wanted:
-        kind = "is truncated" if size < wanted else "has bytes behind its end"
+        kind = "is truncated" if size < wanted else "has bytes after its end"
         raise CheckpointError(f"{path}: {kind}: {size} bytes, its header says {wanted}")
     if lengths[1] > LONGEST_STATE:
         raise CheckpointError(
@@ -186,7 +186,7 @@ def _inflated(path: object, packed: memoryview, size: int) -> bytes:
     except (zlib.error, MemoryError, OverflowError) as error:
         raise CheckpointError(f"{path}: cannot be decompressed: {error}") from None
     if len(raw) != size or not stream.eof or stream.unused_data:
-        raise CheckpointError(f"{path}: does not decompress to the {size} bytes that its header says")
+        raise CheckpointError(f"{path}: does not decompress to the {size} bytes of its header")
     return raw
 
 

@@ -48,25 +48,25 @@ def check_jobs(
         if isinstance(job.player, Stepper) and not job.player.over:
             check_stepper(job.player, f"queues.jobs[{job.ring}].player")
         if job.context + size > dram and job.stage in (JobStage.LEAVING, JobStage.PARKED, JobStage.RETURNING):
-            raise bad(f"queues.jobs[{job.ring}].context", "must lie in DRAM as a whole")
+            raise bad(f"queues.jobs[{job.ring}].context", "must lie completely in DRAM")
 
 
 def _check_stage(machine: Machine, job: DeviceJob, where: str) -> None:
     player, moving = job.player, machine.moving
     if (job.stage is JobStage.FETCHING) != (player is None) and job.stage is not JobStage.ENDING:
-        raise bad(f"{where}.player", f"does not go with the stage {job.stage.name}")
+        raise bad(f"{where}.player", f"does not match the stage {job.stage.name}")
     if player is not None and player.over != (job.stage is JobStage.ENDING):
-        raise bad(f"{where}.player.over", f"does not go with the stage {job.stage.name}")
+        raise bad(f"{where}.player.over", f"does not match the stage {job.stage.name}")
     mine = moving is not None and moving.stepper is player
     if mine != (job.stage is JobStage.RETURNING) and job.stage is not JobStage.LEAVING:
-        raise bad("queues.moving", f"does not go with the stage {job.stage.name} of its job")
+        raise bad("queues.moving", f"does not match the stage {job.stage.name} of its job")
     if not isinstance(player, Stepper) or player.over:
         return
     if mine and (moving is not None and moving.kind == SAVE) != (job.stage is JobStage.LEAVING):
-        raise bad("queues.moving", f"goes the wrong way for the stage {job.stage.name} of its job")
+        raise bad("queues.moving", f"moves in the wrong direction for the stage {job.stage.name} of its job")
     away = mine or job.stage is JobStage.PARKED
     if player.parked != away or player.holding != (away or job.stage is JobStage.LEAVING):
-        raise bad(f"{where}.player.parked, holding", f"do not go with the stage {job.stage.name}")
+        raise bad(f"{where}.player.parked, holding", f"do not match the stage {job.stage.name}")
 
 
 # Jobs that are executed event by event
@@ -122,13 +122,13 @@ def _check_engine(stepper: Stepper, engine: Engine, given: list[Step], where: st
         raise bad(f"{where}.held", "must be false: the command waits for something else")
     arriving = engine.blocker is None and not engine.held
     if not arriving and any(stepper.engines[number].completed < count for number, count in waits[: engine.wait_at]):
-        raise bad(f"{where}.wait_at", "goes beyond a wait that does not hold")
+        raise bad(f"{where}.wait_at", "exceeds a wait that does not hold")
 
 
 def _check_sequencer(stepper: Stepper, sequencer: Sequencer, where: str) -> None:
     steps, fetched, dispatched = stepper.steps, sequencer.fetched, sequencer.dispatched
     if dispatched and steps[dispatched - 1].end > fetched:
-        raise bad(f"{where}.dispatched", "goes beyond what is fetched")
+        raise bad(f"{where}.dispatched", "exceeds the fetched bytes")
     halves = {fetched, min(fetched + FETCH_BYTES, sequencer.total)}
     if (fetched % FETCH_BYTES and fetched != sequencer.total) or sequencer.requested not in halves:
         raise bad(f"{where}.fetched, requested", f"must be whole pieces of {FETCH_BYTES} bytes, one apart at most")
@@ -244,6 +244,6 @@ def _check_stepper_due(machine: Machine, stepper: Stepper, name: str, due: Due) 
     if parking > (stepper.holding and not stepper.parked):
         raise bad(f"events of {name}", "must not be _arrived, as nothing waits for it")
     if stepper.active != active + parking:
-        raise bad(f"{name}.active", f"must be {active + parking}, as many as events are to come")
+        raise bad(f"{name}.active", f"must be {active + parking}, the number of pending events")
     if stepper.parked != (not stepper.active):
         raise bad(f"{name}.active", "must be 0 for a job that is parked, and for no other")

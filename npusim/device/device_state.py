@@ -78,7 +78,7 @@ class DeviceState:
         machine = self._machine
         machine.clock.check_outside("a checkpoint")
         if machine.adversary is not None:
-            raise CheckpointError("a device with an adversary has no checkpoints: its delays are drawn as it goes")
+            raise CheckpointError("a device with an adversary has no checkpoints: its delays are drawn at run time")
         self._queues.step_by_step()
         owners = self._owners()
         self._queues.own(owners)

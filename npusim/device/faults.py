@@ -155,7 +155,7 @@ class Faults(Watcher):
         when, what = entry.fault.when, entry.fault.what
         if entry.happened_ps is not None:
             at = show(entry.happened_ps, Dimension.TIME)
-            return f"what.{lead(type(what))} was on from {at}, and nothing came that it could have met"
+            return f"what.{lead(type(what))} was active from {at}, but nothing matched"
         now = show(self._clock.now, Dimension.TIME)
         match when:
             case AtTime():
@@ -164,7 +164,7 @@ class Faults(Watcher):
                 names = sorted({name for rows in self._operators.values() for row in rows for name in row})
                 if label not in names:
                     return f"when.label: no operator is called {label!r}; there are {', '.join(names) or 'none'}"
-        return f"when.{lead(type(when))}: its moment has not come until {now}; {entry.seen} such events were counted"
+        return f"when.{lead(type(when))}: not reached by {now}; {entry.seen} such events were counted"
 
     # When
 

@@ -65,10 +65,12 @@ class Flight:
 
     @property
     def seqno(self) -> int | None:
+        """The seqno of its ring entry; None without an entry."""
         return self.entry.seqno if self.entry is not None else None
 
     @property
     def computes(self) -> bool:
+        """Whether the job does arithmetic, not only timing."""
         return self.entry is not None and not self.entry.flags & JobFlag.TIMING_ONLY
 
     @property

@@ -73,7 +73,7 @@ class Boarding:
             self._say("reset-in-flight", flight, text, what, reset)
         self._blind.clear()
         if tail == seen:
-            self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the doorbell before", what)
+            self._say("doorbell-without-tail", None, f"TAIL is {tail}, as at the previous doorbell", what)
         self._seen[ring] = tail
         # The driver was notified of these by interrupts, so it need not read their records any more.
         self._flights = [flight for flight in self._flights if not flight.excused]
@@ -81,13 +81,13 @@ class Boarding:
             return
         announced, waiting = tail - seen & COUNT_MASK, tail - registers[f"{name}_HEAD"] & COUNT_MASK
         if announced > min(waiting, COUNT_MASK >> 1):  # HEAD, previously announced TAIL and new TAIL are out of order
-            self._say("tail-back", None, f"TAIL is {tail}, at the doorbell before it was {seen}", what)
+            self._say("tail-back", None, f"TAIL is {tail}, at the previous doorbell it was {seen}", what)
             self._flights = [
                 flight for flight in self._flights if flight.ring != ring or flight.ended_ps or flight.before(tail)
             ]
             return
         if waiting > size:
-            self._say("ring-overrun", None, f"{waiting} entries are announced in a ring of {size}", what)
+            self._say("ring-overrun", None, f"{waiting} entries are pending in a ring of {size}", what)
             oldest = tail - size & COUNT_MASK  # older entries are overwritten
             self._flights = [flight for flight in self._flights if flight.ring != ring or not flight.before(oldest)]
             seen = tail - min(size, announced) & COUNT_MASK
@@ -105,7 +105,7 @@ class Boarding:
         if flight.entry is None and flight.raw and flight.raw[:4] != ENTRY_MAGIC.to_bytes(4, "little"):
             self._say("entry-late", flight, f"the entry at {low:#x} begins with {flight.raw[:4].hex()}", what)
         elif not self._mapped and high <= self._memory.dram_bytes and not self._fresh.meets(low, high):
-            self._say("entry-late", flight, f"the entry at {low:#x} is that of the job before", what)
+            self._say("entry-late", flight, f"the entry at {low:#x} is that of the previous job", what)
         self._fresh.remove(low, high)
         if flight.entry is not None:
             self._check_new(flight, what)

@@ -190,8 +190,8 @@ def _check(job: DeviceJob, saved: Saved) -> None:
         raise saved["entry"].refuse("a ring entry, as the job has begun")
     moves = job.stage in (JobStage.LEAVING, JobStage.PARKED, JobStage.RETURNING)
     if moves and not isinstance(job.player, Stepper):
-        raise saved["player"].refuse("one that goes step by step, as the job is parked or is to be")
+        raise saved["player"].refuse("one executed step by step, as the job is parked or will be")
     if len(job.regions) > MAX_REGIONS or (job.entry and job.regions and len(job.regions) != job.entry.region_count):
-        raise saved["regions"].refuse("as many as the ring entry says")
+        raise saved["regions"].refuse("the number in the ring entry")
     if job.stage is JobStage.RUNNING and job.player is None:
-        raise saved["player"].refuse("what carries a job that runs")
+        raise saved["player"].refuse("the executor of a running job")

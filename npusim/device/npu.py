@@ -240,7 +240,7 @@ class NpuDevice:
         while an event is being processed, that is, in a watcher or a listener.
         """
         if self.faults.active:
-            raise CheckpointError("a device with faults on a schedule has no checkpoints: take them off first")
+            raise CheckpointError("a device with scheduled faults has no checkpoints: remove them first")
         return self._state.checkpoint()
 
     @exclusive

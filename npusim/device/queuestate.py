@@ -140,7 +140,7 @@ class SavedQueues(JobQueues, EventOwner):
         ring, kind, address, begun_ps = saved.items(4)
         job = self._job_named(ring)
         if job is None or not isinstance(job.player, Stepper) or kind.value not in (SAVE, RESTORE):
-            raise saved.refuse("a job's ring, the kind of its context's way, an address and a time")
+            raise saved.refuse("a job's ring, the kind of its context move, an address and a time")
         told = self._parked if kind.value == SAVE else self._returned
         try:
             move: ContextMove = self._machine.move(job.player, kind.value, address.integer(0, ADDRESS), told)

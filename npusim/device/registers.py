@@ -272,6 +272,7 @@ class RegisterFile:
         return self.values[name + "_HI"] << 32 | self.values[name + "_LO"]
 
     def set_pair(self, name: str, value: int) -> None:
+        """Set registers ``name``_LO and ``name``_HI to the halves of a 64-bit value."""
         self.set(name + "_LO", value & ALL_ONES)
         self.set(name + "_HI", value >> 32 & ALL_ONES)
 

@@ -110,4 +110,4 @@ class Allocator:
         """Raise ValueError unless these are distinct start addresses of used blocks."""
         starts = list(addresses)
         if not set(starts) <= self._used.keys() or len(set(starts)) != len(starts):
-            raise ValueError("programs, slots and rings must have blocks of their own")
+            raise ValueError("programs, slots and rings must have separate blocks")

@@ -353,7 +353,7 @@ class Driver:
                 if late and not ended and not self._rings.look():
                     why = f"no completion within {timeout_ps} ps"
                     if timeout_ps is None:
-                        why = "the device does nothing more, and the job has not ended"
+                        why = "the device is idle, but the job has not ended"
                     self._rings.reset(DeviceFaultError("TIMEOUT", loaded.code, why))
         except DeviceGoneError:
             raise

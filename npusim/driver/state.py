@@ -46,7 +46,7 @@ def resume_driver(
     try:
         for each in state["programs"]:
             if each["digest"] not in known:
-                raise CheckpointError(f"program {each['name']!r} is in the checkpoint and is not given")
+                raise CheckpointError(f"program {each['name']!r} is in the checkpoint, but was not given")
         loaded = [_loaded(each, known[each["digest"]]) for each in state["programs"]]
         jobs = [_job(each, loaded) for each in state["jobs"]]
         slots = [slot for each in loaded for slot in each.idle] + [job.slot for job in jobs if job.slot is not None]
@@ -108,7 +108,7 @@ def _flag(value: object) -> bool:
 def _pairs(rows: Sequence[Sequence[int]]) -> dict[int, int]:
     found = {whole(region): whole(address) for region, address in rows}
     if len(found) != len(rows):
-        raise ValueError("a region is there twice")
+        raise ValueError("a region occurs twice")
     return found
 
 

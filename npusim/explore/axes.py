@@ -189,7 +189,7 @@ def _is_range(raw: Mapping[str, object], refuse: Refuse) -> bool:
     for name in lacking:
         refuse(f"{name}: missing; must be given: the {'first' if name == 'from' else 'last'} value of the range")
     if ("step" in raw) == ("times" in raw):
-        refuse("must have either step or times: what is added to a value for the next one, or multiplied with it")
+        refuse("must have either step, which is added to a value for the next one, or times, its factor")
         return False
     return not wrong and not lacking
 
@@ -199,7 +199,7 @@ def _range(raw: Mapping[str, object], kind: ValueType | Section | None, refuse: 
     if not _is_range(raw, refuse):
         return None
     if not isinstance(kind, Quantity | Count | Ratio | None):
-        refuse("must be a list: this key has no numbers that a range could run through")
+        refuse("must be a list: a range needs a key with numbers")
         return None
     dimension = kind.dimension if isinstance(kind, Quantity) else None
     if kind is None and isinstance(raw["from"], str):

@@ -56,7 +56,7 @@ class Cluster:
                     yield future.result()
                 else:
                     # A task that ends several workers one after the other fails because of its design.
-                    yield failed(futures[future], f"the cluster gave it up: {type(error).__name__}")
+                    yield failed(futures[future], f"the cluster cancelled it: {type(error).__name__}")
                 future.release()
 
     def close(self) -> None:

@@ -175,19 +175,19 @@ def _check(run: Mapping[str, Any], label: str) -> None:
     """Raise UsageError if a run is invalid JSON or has nothing to compare."""
     for name in ("critical_path", "units", "provenance"):
         if name not in run:
-            raise UsageError(f"{label}: has no {name}; must be what npusim run --json writes, of this version")
+            raise UsageError(f"{label}: has no {name}; must be the output of npusim run --json of this version")
     rows, units = run["critical_path"], run["units"]
     legal = _is(rows, [dict]) and all(
         _has(row, _ROW) and all(_has(part, _PART) for part in row["parts"]) for row in rows
     )
     legal = legal and _is(units, {str: dict}) and all(_has(unit, _UNIT) for unit in units.values())
     if not legal:
-        raise UsageError(f"{label}: critical_path, units: not as npusim run --json writes them")
+        raise UsageError(f"{label}: critical_path, units: not in the format of npusim run --json")
     told = run["provenance"]
     if not _has(told, _PROVENANCE) or not all(
         isinstance(told["model"].get(name, {}), dict) for name in ("inputs", "bound")
     ):
-        raise UsageError(f"{label}: provenance: not as npusim run --json writes it")
+        raise UsageError(f"{label}: provenance: not in the format of npusim run --json")
     for row in rows:
         for part in row["parts"]:
             if part["cause"] not in CAUSES:

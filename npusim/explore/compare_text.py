@@ -40,7 +40,7 @@ def totals(found: Comparison) -> list[tuple[str, str]]:
         label, show = shows[name]
         if before is None or after is None:
             if before != after:
-                rows.append((label, "not known of both"))
+                rows.append((label, "not known for both"))
             continue
         rows.append((label, _change(before, after, show)))
     since = found.since
@@ -58,7 +58,7 @@ def _changes(changes: Mapping[str, tuple[str, str]]) -> str:
     shown = [f"{key} {before} -> {after}" for key, (before, after) in list(changes.items())[:MOST_CHANGES]]
     if len(changes) > MOST_CHANGES:
         shown.append(f"{len(changes) - MOST_CHANGES} more")
-    return ", ".join(shown) or "nothing that is recorded"
+    return ", ".join(shown) or "nothing recorded"
 
 
 def _change(before: int, after: int, show: Callable[[int], str]) -> str:

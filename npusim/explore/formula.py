@@ -180,13 +180,13 @@ class _Compiler:
         if len(self._text) > LONGEST:
             raise FormulaError(f"must have at most {LONGEST} characters, got {len(self._text)}")
         if _depth(self._text) > DEEPEST:
-            raise FormulaError(f"must have at most {DEEPEST} brackets in each other: {shown(self._text)}")
+            raise FormulaError(f"must have at most {DEEPEST} nested brackets: {shown(self._text)}")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Python warns about text that is not a program
                 tree = ast.parse(_QUANTITY.sub(self._quantity, self._text.strip()), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise FormulaError(f"is no formula: {shown(self._text)}; may have {_ALLOWED}") from None
+            raise FormulaError(f"is not a formula: {shown(self._text)}; may have {_ALLOWED}") from None
         try:
             return self._part(tree.body)
         except RecursionError:

@@ -175,7 +175,7 @@ class _Maker:
             ready = [key for key in left if not any(_named(other, words[key]) for other in left)]
             if not ready:
                 for key in left:
-                    self._reading.refuse(f"derive.{key}", f"must not follow from itself, by way of {', '.join(left)}")
+                    self._reading.refuse(f"derive.{key}", f"must not depend on itself, through {', '.join(left)}")
                 break
             for key in ready:
                 scope = self._scope(known, own, axes, found)
@@ -229,7 +229,7 @@ class _Maker:
             try:
                 made = condition(text, scope) if key == "constraints" else formula(text, scope)
                 if text in texts[: place - 1]:
-                    raise FormulaError(f"must be there once, got {shown(text)} again")
+                    raise FormulaError(f"must occur once, got {shown(text)} again")
                 if made.dim in (TEXT, FLAG) and key == "objectives":
                     raise FormulaError(f"must be a number or a quantity, got {noun(made.dim)}: {shown(text)}")
                 if key == "objectives" and not made.uses & _figures(scope):

@@ -36,11 +36,11 @@ def text(study: Study, top: int) -> str:
             lines.append(f"... and {len(front) - top} more; --top 0 shows all")
         lines += ["", *_best(study)]
     else:
-        lines.append("No design that was simulated is feasible.")
+        lines.append("No simulated design is feasible.")
     reasons = study.reasons()
     if reasons:
         rows = [(grouped(count), reason) for reason, count in list(reasons.items())[:MOST_REASONS]]
-        lines += ["", *table(("designs", "why they are no answer"), rows, right=">")]
+        lines += ["", *table(("designs", "reason"), rows, right=">")]
         if len(reasons) > MOST_REASONS:
             lines.append(f"... and {len(reasons) - MOST_REASONS} more reasons; --csv has all")
     return "\n".join([*lines, *(f"note: {note}" for note in study.notes)])

@@ -31,7 +31,7 @@ EXEMPT = {
     "provenance.config_origin": "a path",
     "provenance.model.file": "a path",
     "provenance.versions": "told as a change",
-    "provenance.model.digest_of_values": "says what the digest is of",
+    "provenance.model.digest_of_values": "names the digested data",
     "provenance.model.digest": "compared with the file's, as the record says it is to be taken",
     "provenance.overrides": "compared with the device, which has these values and no longer knows whose they are",
 }
@@ -151,7 +151,7 @@ def _overridden(told: Mapping[str, Any], config: Config) -> tuple[str, ...]:
 def _provenance(record: Mapping[str, Any], label: str) -> dict[str, Any]:
     told = record.get("provenance")
     if not isinstance(told, dict) or not isinstance(record.get("timeline_digest"), str):
-        raise UsageError(f"{label}: has no provenance; must be what npusim run --json writes")
+        raise UsageError(f"{label}: has no provenance; must be the output of npusim run --json")
     wanted = {"config": dict, "versions": dict, "model": dict, "fingerprint": str}
     for name, kind in wanted.items():
         if not isinstance(told.get(name), kind):
@@ -159,9 +159,9 @@ def _provenance(record: Mapping[str, Any], label: str) -> dict[str, Any]:
     if not all(isinstance(version, str) for version in told["versions"].values()):
         raise UsageError(f"{label}: provenance.versions: must be texts by name")
     if record.get("faults"):
-        raise UsageError(f"{label}: faults were injected, and their script is not in the file")
+        raise UsageError(f"{label}: faults were injected, but their script is not in the file")
     if told.get("state"):
-        raise UsageError(f"{label}: tensors lay on the device from a run before, which is not in the file")
+        raise UsageError(f"{label}: tensors on the device came from an earlier run, which is not in the file")
     return told
 
 
@@ -169,7 +169,7 @@ def _model_file(told: Mapping[str, Any], label: str, given: str | os.PathLike[st
     if given is not None:
         return Path(given)
     if not isinstance(told.get("file"), str):
-        raise UsageError(f"{label}: the model was no file; give it with --model FILE")
+        raise UsageError(f"{label}: the model was not a file; give it with --model FILE")
     named = Path(told["file"])
     for path in (named, Path(label).parent / named):
         if os.path.isfile(path):  # a name that no file can have is not found either
@@ -202,7 +202,7 @@ def _versions_changed(told: Mapping[str, Any]) -> list[str]:
 def _device_changed(told: Mapping[str, Any], config: Config) -> list[str]:
     if config.fingerprint() == told["fingerprint"]:
         return []
-    return ["device: keys that it has now have been added or have another default since"]
+    return ["device: keys were added since, or have another default now"]
 
 
 def _compile(session: Session, told: Mapping[str, Any], file: Path, label: str) -> Program:
@@ -229,7 +229,7 @@ def _first(record: Mapping[str, Any], result: Result, label: str) -> str:
     """The first difference between the run and the recorded one: in operators, otherwise in units."""
     was = record.get("ops", [])
     if not isinstance(was, list) or not all(map(_is_row, was)):
-        raise UsageError(f"{label}: ops: must be rows as npusim run --json writes them")
+        raise UsageError(f"{label}: ops: must be rows in the format of npusim run --json")
     now = [row.to_json_dict() for row in result.ops]
     places = sorted(
         (min(row["start_ps"] for row in (old, new) if row), index)

@@ -254,7 +254,7 @@ class StudyStore:
         for table, most in (("figures", count), *(() if self._trust else [("marks", len(numbers))])):
             for place, (number,) in enumerate(self._file.execute(f"SELECT number FROM {table} NOT INDEXED")):
                 if place == most or number not in numbers:
-                    raise self._forged(f"the table of {table} names design {shown(number)}, which is not there, so it")
+                    raise self._forged(f"the table of {table} names design {shown(number)}, which is missing, so it")
 
     def _row(self, design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> StudyRow:
         number, base, settings, fingerprint, status, reason, area = design
@@ -281,8 +281,8 @@ class StudyStore:
 
     def _forged(self, what: str) -> UsageError:
         return UsageError(
-            f"{self._label}: {what} is not as this user's npusim wrote it on this machine; give another store, or "
-            "believe this one (--trust-store)"
+            f"{self._label}: {what} was not written by npusim of this user on this machine; give another store, or "
+            "trust this one (--trust-store)"
         )
 
     @contextmanager
@@ -334,7 +334,7 @@ def _look_beside(path: Path, descriptor: int) -> None:
     """Refuse files next to a store from which SQLite would read other contents, or names of files to remove."""
     header = os.pread(descriptor, 20, 0)
     if header.startswith(b"SQLite format 3\0") and header[18:] != b"\1\1":
-        raise UsageError(f"{path}: keeps what is written in a file beside it; npusim explore makes no such store")
+        raise UsageError(f"{path}: has a write-ahead log; npusim explore makes no such store")
     for suffix in ("-wal", "-shm"):
         if os.path.lexists(f"{path}{suffix}"):
             raise UsageError(f"{path}{suffix}: npusim explore makes no such file; remove it")
@@ -375,13 +375,13 @@ _DAMAGED = "this store is damaged; give another file, or remove it"
 def _explain(error: sqlite3.Error) -> str:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_NOTADB"):
-        return "is no store of npusim explore; give another file, or remove it"
+        return "is not a store of npusim explore; give another file, or remove it"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")):
-        return "this store cannot be written; give it, and its directory, the right to be, or give another file"
+        return "this store is not writable; make the file and its directory writable, or give another file"
     if name.startswith("SQLITE_FULL"):
-        return "the disk is full; what was stored before is there, and the study goes on from it when there is room"
+        return "the disk is full; earlier results are stored, and the study continues from them when there is space"
     if name.startswith("SQLITE_IOERR"):
-        return "the disk does not take what is written; what was stored before is there, and the study goes on from it"
+        return "the disk rejects writes; earlier results are stored, and the study continues from them"
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_INTERRUPT", "SQLITE_TOOBIG")):
         return _DAMAGED
     return f"the store fails: {shown(str(error))}"

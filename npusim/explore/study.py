@@ -100,7 +100,7 @@ class Study:
             design.base, json.loads(json.dumps(design.settings)), design.config.fingerprint()
         )  # fmt: skip
         if not same or [each.model for each in row.figures] != wanted:
-            raise UsageError(f"{self._store.path}: design {row.number}: is not that design of this space")
+            raise UsageError(f"{self._store.path}: design {row.number}: is another design in this space")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Study:
         changed = [part for name, now in wanted.items() for part in _differences(name, known.get(name), now)]
         if changed:
             raise UsageError(
-                f"{self._store.path}: was made for something else: {'; '.join(changed)}. Figures of both would not "
+                f"{self._store.path}: was made for another study: {'; '.join(changed)}. Figures of both would not "
                 "compare: put it back, or give another store (--store FILE). Objectives, constraints, weights and "
                 "search may change"
             )
@@ -172,7 +172,7 @@ class Study:
     def _note_unseen(self) -> None:
         """Add a note for the keys that estimates do not follow, because the search ignored their effect."""
         for model, keys in self._table.unseen().items() if self._table else ():
-            note = f"{model}: estimates do not follow {', '.join(keys)}: simulations move otherwise"
+            note = f"{model}: estimates do not follow {', '.join(keys)}: simulations differ"
             if note not in self.notes:
                 self.notes.append(note)
 

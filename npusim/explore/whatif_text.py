@@ -18,7 +18,7 @@ def text(found: WhatIf, top: int = 20) -> str:
     if moving[top:]:
         blocks.append([f"{len(moving) - top} more buy less; --top shows them, --json has all"])
     if still:
-        blocks.append([f"nothing moves with: {', '.join(still)}"])
+        blocks.append([f"no effect: {', '.join(still)}"])
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 

@@ -169,7 +169,7 @@ class Processes:
         if not worker.ready:
             self._stillborn += 1
             if self._stillborn > MOST_DEATHS * self._count:
-                raise UsageError(f"worker processes end before they can work ({how}); --workers 0 needs none")
+                raise UsageError(f"worker processes end during their start ({how}); --workers 0 needs none")
         elif todo:
             self._deaths[todo[0].number] += 1
             if self._deaths[todo[0].number] == MOST_DEATHS:

@@ -65,7 +65,7 @@ class AtRead:
     """Software reads a register. Triggers before the value is returned."""
 
     read: str = key(Text(), "the register")
-    nth: int = key(_NTH, "the n-th read of it", 1)
+    nth: int = key(_NTH, "its n-th read", 1)
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 
@@ -75,7 +75,7 @@ class AtWrite:
     """Software writes a register. Triggers before the write has an effect."""
 
     write: str = key(Text(), "the register")
-    nth: int = key(_NTH, "the n-th write of it", 1)
+    nth: int = key(_NTH, "its n-th write", 1)
     times: int = key(_TIMES, _TIMES_DOC, 1)
     after_ps: int = key(_AFTER, _AFTER_DOC, 0)
 

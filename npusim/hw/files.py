@@ -48,9 +48,9 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
             raise ConfigError(f"{heir}: {INHERIT}: no such config {shown(base)}; {_known()}") from None
         if label in found:
             way = " -> ".join((*found, label))
-            raise ConfigError(f"{label}: {INHERIT}: must not lead back to itself, got {way}")
+            raise ConfigError(f"{label}: {INHERIT}: must not form a cycle, got {way}")
         if len(found) > MOST_INHERITED:
-            raise ConfigError(f"{heir}: {INHERIT}: must lead to the end within {MOST_INHERITED} files")
+            raise ConfigError(f"{heir}: {INHERIT}: must end within {MOST_INHERITED} files")
         found[label] = DESCRIPTION.toml(file, label)
         base, beside = found[label].pop(INHERIT, None), file.parent
     merged: dict[str, Any] = {}

@@ -178,6 +178,7 @@ class Choice(ValueType):
     names: tuple[str, ...] | Callable[[], tuple[str, ...]]
 
     def options(self) -> tuple[str, ...]:
+        """The allowed names."""
         return self.names() if callable(self.names) else self.names
 
     def read(self, value: object, refuse: Refuse, bare: bool) -> Any:

@@ -16,7 +16,7 @@ from npusim.hw.files import INHERIT
 from npusim.hw.keys import Key, Quantity, Section, entries
 from npusim.units import Dimension
 
-INHERIT_DOC = "a config's name or a path: its values hold where this file says nothing"
+INHERIT_DOC = "name of a config or path of a file, with the values of keys that this file leaves out"
 MARKDOWN, SCHEMA = "config.md", "config.schema.json"
 
 _HEAD = f"""# Device descriptions

@@ -133,7 +133,7 @@ class MatrixConfig:
     clock_hz: int | None = key(CLOCK, "clock of this unit; left out = the device's clock", None)
     sums_shift_out: bool = key(
         Flag(),
-        "output stationary: finished sums shift out through the array, one row per cycle; false: they leave at once",
+        "output stationary: finished sums shift out through the array, one row per cycle; false: immediately",
         True,
     )
     arrays: int = key(Count(1, 64), "number of rows x cols arrays that share the folds of an instruction", 1)
@@ -246,7 +246,7 @@ class DmaConfig:
     local_least_cycles: int = key(Count(0), "shortest time of a copy within SRAM, including its set-up", 0)
     gather_bytes: int = key(
         Quantity(Dimension.SIZE, 0, 1 << 20),
-        "size of the store-and-forward buffer: so much is read before the first byte is written",
+        "size of the store-and-forward buffer: this many bytes are read before the first one is written",
         0,
     )
     reorder_bytes: int = key(
@@ -340,13 +340,13 @@ class InterconnectConfig:
     latency_cycles: int = key(Count(0, 65536), "latency of a request", 8)
     arbitration: str = key(
         Choice(("need", "fair")),
-        "how transfers share the bandwidth: need = the one that is needed first has all of it, fair = equal shares",
+        "how transfers share the bandwidth: need = all of it to the transfer that is needed first, fair = equal shares",
         "need",
     )
     multicast: bool = key(Flag(), "one read from DRAM can be written to the SRAM of several cores", False)
     separate_code_port: bool = key(
         Flag(),
-        "instructions do not use the DRAM port: they are there at once, as if written to registers before a job",
+        "instructions do not use the DRAM port and need no fetch, as if written to registers before a job",
         False,
     )
     separate_write_port: bool = key(

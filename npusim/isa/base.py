@@ -207,7 +207,7 @@ def check_row(mnemonic: str, row: int, stride: int) -> None:
     """Raise ProgramError for rows that repeat one element, because kernels copy a row, so its size must be bounded by
     memory."""
     if row > 1 and not stride:
-        raise ProgramError(f"{mnemonic}: the {row} elements of a row must not lie in one place")
+        raise ProgramError(f"{mnemonic}: the {row} elements of a row must not share an address")
 
 
 def check_itemsize(itemsize: int) -> None:

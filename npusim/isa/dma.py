@@ -303,6 +303,7 @@ class Expand(Instruction):
 
     @property
     def symbols(self) -> int:
+        """Number of symbols in the compressed data."""
         return symbols_in(self.nbytes, self.bits)
 
     def check(self) -> None:

@@ -340,6 +340,7 @@ class Conv(Instruction):
         _check(self, self.batch, self.oh, self.ow, self.oc, self.ic, *window)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides of the accumulators and of the output, (batch, row, pixel) in bytes."""
         return self.acc_strides, self.out_strides
 
     def elements(self) -> int:
@@ -582,6 +583,7 @@ class Depthwise(Instruction):
         _check(self, self.oh, self.ow, self.channels, self.mult, *window)
 
     def drain_strides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Strides of the accumulators and of the output, (batch, row, pixel) in bytes."""
         return (0, self.acc_row, self.acc_pixel), (0, self.out_row, self.out_pixel)
 
     def elements(self) -> int:

@@ -76,7 +76,7 @@ class Extras:
             raise ProgramError(f"extras of {len(data)} bytes, must be 0 or {_EXTRAS.size}")
         extras = cls(*_EXTRAS.unpack(data))
         if extras.to_bytes() != data:
-            raise ProgramError("extras that say nothing, or a flag that is neither 0 nor 1")
+            raise ProgramError("extras without effect, or a flag that is neither 0 nor 1")
         return extras
 
 

@@ -139,7 +139,7 @@ class _Prologue:
         # Disjoint and sorted: only the last range that begins before the end can overlap.
         number = bisect_left(filled, (end, 0))
         if number and filled[number - 1][1] > first:
-            raise ProgramError(f"writes bytes {first}..{end} of SRAM, where residents are")
+            raise ProgramError(f"writes bytes {first}..{end} of SRAM, which holds residents")
 
 
 def _check_issue(

@@ -64,7 +64,7 @@ class Initrd:
         contents["init"] = (_PROGRAM, self._script().encode())
         for name, source, mode in self._given():
             if name in contents:
-                raise UsageError(f"two files of the kernel would be /{name}")
+                raise UsageError(f"two files of the initramfs have the path /{name}")
             for folder in reversed(PurePosixPath(name).parents[:-1]):
                 if contents.setdefault(str(folder), (_DIRECTORY, b""))[0] != _DIRECTORY:
                     raise UsageError(f"/{folder} cannot be a file and the folder of /{name}")

@@ -287,7 +287,7 @@ define(
 define(
     "select",
     "condition, a, b",
-    "a where the condition, which is bool, is true; b elsewhere",
+    "a where the bool condition is true, else b",
     infer=_infer_select,
     reference=lambda op, arrays: [np.where(present(arrays, 0), present(arrays, 1), present(arrays, 2))],
     unit=Unit.VECTOR,

@@ -401,7 +401,7 @@ define(
 define(
     "conv_transpose",
     "x, w, bias*",
-    "w is [I, O/groups, KH, KW]; output_hw says what output padding amounts to; integers as in conv",
+    "w is [I, O/groups, KH, KW]; output_hw includes output padding; integers as in conv",
     infer=_infer_conv_transpose,
     reference=_conv_transpose,
     unit=Unit.MATRIX,

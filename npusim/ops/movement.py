@@ -283,7 +283,7 @@ define(
 define(
     "concat",
     "x, *xs",
-    "one behind the other along the axis",
+    "joined along the axis",
     infer=_infer_concat,
     reference=lambda op, arrays: [
         np.concatenate([present(arrays, index) for index in range(len(arrays))], axis=op.attrs["axis"])
@@ -326,7 +326,7 @@ define(
 define(
     "gather_elements",
     "x, indices",
-    "for each index the element of x at its place, but at the index along the axis",
+    "the element of x at the position of each index, but at the index along the axis",
     infer=_infer_gather_elements,
     reference=_gather_elements,
     unit=Unit.SCALAR,
@@ -336,7 +336,7 @@ define(
 define(
     "scatter_elements",
     "x, indices, updates",
-    "x with the updates put, or combined (reduction: none, add, mul, max, min), where gather_elements would read",
+    "x with the updates written, or combined (reduction: none, add, mul, max, min), where gather_elements would read",
     infer=_infer_scatter_elements,
     reference=_scatter_elements,
     unit=Unit.SCALAR,

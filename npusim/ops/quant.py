@@ -178,7 +178,7 @@ def _lookup(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 define(
     "lookup",
     "x",
-    "the entry of each 8-bit element in a table of 256 (table: its bytes), the first for the least value of x's type",
+    "the entry of each 8-bit element in a table of 256 (table: its bytes), the first for the lowest value of x's type",
     infer=_infer_lookup,
     reference=_lookup,
     unit=Unit.VECTOR,

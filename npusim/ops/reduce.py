@@ -147,7 +147,7 @@ def _topk(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 define(
     "reduce",
     "x",
-    "one element (fn: Reduce) from all along the axes, which are sorted",
+    "the reduction (fn: Reduce) of all elements along the axes, which are sorted",
     infer=_infer_reduce,
     reference=on_reals(_reduce),
     unit=Unit.VECTOR,

@@ -59,7 +59,7 @@ def _reference(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
 define(
     "routine",
     "*xs",
-    "what the routine of npusim.routines does; its own rule says what comes out; params: sorted pairs",
+    "the result of a routine of npusim.routines, whose rule gives shapes and types; params: sorted pairs",
     infer=_infer,
     reference=_reference,
     unit=lambda attrs: Unit[routine_of(attrs).unit.upper()],

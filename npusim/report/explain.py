@@ -55,7 +55,7 @@ def find_operators(program: Program, text: str) -> list[int]:
     found = found or [index for index, entry in enumerate(program.ops) if part in entry.kind]
     if not found:
         near = difflib.get_close_matches(text, names, 5, 0.0)
-        raise UsageError(f"operator {text!r} is no operator of this program: {', '.join(near)}")
+        raise UsageError(f"operator {text!r} is not an operator of this program: {', '.join(near)}")
     return found
 
 

@@ -128,7 +128,7 @@ class Routine:
         for spec in (*inputs, *results):
             if len(spec.shape) > MAX_RANK or any(not 0 <= dim < 1 << 32 for dim in spec.shape):
                 raise ModelError(
-                    f"routine {self.name}: {list(spec.shape)} is no shape of at most {MAX_RANK} dimensions"
+                    f"routine {self.name}: {list(spec.shape)} is not a shape of at most {MAX_RANK} dimensions"
                 )
         return results
 

@@ -259,7 +259,7 @@ class Dispatcher:
         """Reset a device in which no job has ended for too long, for example because a unit hangs."""
         due_ps, what = self._due_ps, f"no job has ended within {self.timeout_ps} ps"
         if due_ps is None:
-            due_ps, what = self._clock.now + (not self.driver.hung), "the device does nothing more"
+            due_ps, what = self._clock.now + (not self.driver.hung), "the device is idle"
         if not any(self._running) or self._clock.now < due_ps:
             return
         self._heard_ps = self._clock.now

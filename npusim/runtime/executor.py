@@ -208,7 +208,7 @@ class Executor:
         """
         gate, caller = threading.Event(), threading.get_ident()
         if caller in self._pausing or self._worker.is_current():
-            raise UsageError("the executor is paused by this thread, or works on it")
+            raise UsageError("this thread has paused the executor, or is its worker")
         self._send(gate.wait)
         self._pausing.add(caller)
         try:
@@ -298,7 +298,7 @@ class Executor:
         if self._worker.is_current():
             return self._present(work)
         if threading.get_ident() in self._pausing:
-            raise UsageError("the executor is paused: jobs can be submitted, and nothing else")
+            raise UsageError("the executor is paused: only jobs can be submitted")
         reply = Reply(partial(self._present, work))
         self._send(reply)
         return reply.wait()

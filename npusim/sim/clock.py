@@ -125,7 +125,7 @@ class Clock:
         frame = sys._getframe()
         while frame is not None:
             if frame.f_code is simpy.Environment.step.__code__ and frame.f_locals.get("self") is self.env:
-                raise CheckpointError(f"{what} is not possible in the midst of an event: stop the clock first")
+                raise CheckpointError(f"{what} is not possible during an event: stop the clock first")
             frame = frame.f_back  # type: ignore[assignment]
 
     @exclusive

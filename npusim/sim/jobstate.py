@@ -63,7 +63,7 @@ def _stalls(saved: Saved) -> dict[str, int]:
 def stepper_state(stepper: Stepper, owners: Owners) -> dict[str, Any]:
     """The state of a job executed event by event; ``owners`` knows its parts."""
     if stepper.disturbed:
-        raise CheckpointError("a job that a fault on a schedule has disturbed has no checkpoints: let it end first")
+        raise CheckpointError("a job disturbed by a scheduled fault has no checkpoints: let it end first")
     numbers = {step: number for number, step in enumerate(stepper.steps)}
     state: dict[str, Any] = {name: getattr(stepper, name) for name in (*_JOB, *_JOB_TIMES, *_JOB_FLAGS)}
     state |= {"dram_busy_ps": stepper.dram_busy_ps, "link_mark": stepper.link_mark}
@@ -132,7 +132,7 @@ def restored_stepper(
     stepper.fault, stepper.error = fault_of(saved["fault"])
     stepper.stopped = stopped if saved["stops"].flag() else None
     if stepper.holding and stepper.stopped is None:
-        raise saved["stops"].refuse("true, as the job is to be parked")
+        raise saved["stops"].refuse("true, as the job will be parked")
     memory = machine.memory
     moved = len(stepper.cores) * (memory.sram_bytes + memory.acc_bytes) + memory.l2_bytes
     _restore_spans(stepper, moved, saved["spans"])

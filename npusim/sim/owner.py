@@ -55,7 +55,7 @@ class Owners:
         name = self._names.get(id(owner))
         if name is None or not isinstance(owner, EventOwner) or method not in owner.EVENTS:
             what = getattr(callback, "__qualname__", repr(callback))
-            raise CheckpointError(f"an event is to call {what}, which is no part of the device that can be saved")
+            raise CheckpointError(f"an event is to call {what}, which is not a part of the device that can be saved")
         return [name, method]
 
     def owner(self, saved: Saved) -> EventOwner:

@@ -107,7 +107,7 @@ class Stepper(Progress, EventOwner):
             assert self.stopped is not None
             self.stopped(self)
         elif not self.breaks.hangs:  # a hanging unit is silent and is detected by a time-out
-            self.fail(DeviceFault(FaultCode.DEADLOCK, 0, f"no unit can go on: {self._stuck()}"))
+            self.fail(DeviceFault(FaultCode.DEADLOCK, 0, f"no unit can continue: {self._stuck()}"))
 
     def _stuck(self) -> str:
         lines = []

@@ -67,7 +67,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     """The explanation of a Share for a failed comparison, instead of both sides."""
     if type(left).__module__ != "npusim.testing.quantity" or type(left).__name__ != "Share":
         return None
-    return [f"{left!r}, asked for: {op} {right}"]
+    return [f"{left!r}, required: {op} {right}"]
 
 
 @pytest.hookimpl(hookwrapper=True)

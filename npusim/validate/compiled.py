@@ -91,7 +91,7 @@ def elementwise(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exc
             yield Excluded(label, "stable = 0: the measurement varies")
             continue
         if op not in _FUNCTIONS:
-            yield Excluded(label, f"{op} is no operator of one function")
+            yield Excluded(label, f"{op} is not an operator of a single function")
             continue
         stored = tpu.stored(record)
         if (op, stored) not in known:

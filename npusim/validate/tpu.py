@@ -80,7 +80,7 @@ def vector(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded
         if record.text("stable") != "1":
             yield Excluded(label, "stable = 0: the measurement varies")
         elif op not in _CLASSES:
-            yield Excluded(label, f"{op} is no single function of the vector unit")
+            yield Excluded(label, f"{op} is not a single function of the vector unit")
         else:
             dtype = DType.BFLOAT16 if op in _NARROW else DType.FLOAT32
             yield DataPoint(label, record.number("avg_us"), _streamed(config, op, dtype, stored(record)) / _PS, op)

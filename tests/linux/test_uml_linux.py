@@ -125,7 +125,7 @@ def _parent(pid: int) -> int:
 
 
 def test_a_kernel_that_keeps_its_processor_busy_and_says_nothing_is_given_up(machine: Machine) -> None:
-    with pytest.raises(NpusimError, match="the kernel has said nothing for 1 seconds"):
+    with pytest.raises(NpusimError, match="the kernel has sent nothing for 1 seconds"):
         machine.run("while :; do :; done", patience_s=1)
 
 

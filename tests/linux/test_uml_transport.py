@@ -210,7 +210,7 @@ def _sleeps(kernel: Kernel) -> None:
     [
         (10 * SECOND, _ticks, r"the kernel still runs after 10 s of simulated time"),
         (10**8, _polls, r"the kernel still runs after 0.0001 s of simulated time"),
-        (10 * SECOND, _sleeps, r"nothing can happen any more after 0.\d{6} s of simulated time"),
+        (10 * SECOND, _sleeps, r"no event is possible after 0.\d{6} s of simulated time"),
     ],
 )
 def test_a_kernel_that_would_never_end_is_stopped(
@@ -391,8 +391,8 @@ def _nowhere_for_interrupts(kernel: Kernel) -> None:
 
 LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
     "an operation": (lambda kernel: kernel.say(9), "calendar: an operation must be one of 1 to 5 and 8, got 9"),
-    "a time": (lambda kernel: kernel.say(UPDATE, 5), "the kernel says that it is 5 ns, and was told 0 ns"),
-    "a request": (lambda kernel: kernel.request(99), "vhost-user: request 99 is none that was offered"),
+    "a time": (lambda kernel: kernel.say(UPDATE, 5), "the kernel reports a time of 5 ns, and was told 0 ns"),
+    "a request": (lambda kernel: kernel.request(99), "vhost-user: request 99 was not offered"),
     "a payload": (lambda kernel: kernel.request(8, b"1"), "vhost-user: request 8 cannot have 1 bytes"),
     "a feature": (lambda kernel: kernel.request(2, b"\xff" * 8), "features must be among 0x140000000, got 0xf"),
     "a queue": (lambda kernel: kernel.request(35, struct.pack("<II", 2, 0)), "a queue must be 0 or 1, got 2"),
@@ -407,9 +407,9 @@ LIES: dict[str, tuple[Callable[[Kernel], object], str]] = {
         lambda kernel: kernel.request(5, struct.pack("<II4Q", 1, 0, 0, 1 << 40, 0, 0), (kernel.file,)),
         "the file ends before the window",
     ),
-    "no wire": (lambda kernel: kernel.request(21), "the wire back must be one socket, got 0 descriptors"),
-    "a file": (lambda kernel: kernel.request(21, files=(kernel.file,)), "the wire back must be a socket"),
-    "a shorter file": (_shorten, "cut the file"),
+    "no wire": (lambda kernel: kernel.request(21), "the back channel must be one socket, got 0 descriptors"),
+    "a file": (lambda kernel: kernel.request(21, files=(kernel.file,)), "the back channel must be a socket"),
+    "a shorter file": (_shorten, "truncated the file"),
     "a circle": (_circle, "a chain must end within the 256 descriptors"),
     "a far chain": (_far_chain, "no memory for the device there: 0x70000000"),
     "nowhere for interrupts": (_nowhere_for_interrupts, "no memory for the device there: 0x50000002"),
@@ -463,7 +463,7 @@ def test_a_kernel_that_does_not_take_the_time_is_given_up(tmp_path: Path) -> Non
         assert not kernel.calendar.recv(1)
 
     error = error_of(UmlTransport(NpuDevice(TINY), 0.2, SECOND), tmp_path, stop)
-    assert "has said nothing" in str(error)
+    assert "has sent nothing" in str(error)
 
 
 class DiesError(Exception):

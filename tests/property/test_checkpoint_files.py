@@ -73,7 +73,7 @@ def test_a_file_that_was_cut_is_seen(moment: int, part: float) -> None:
 
 
 def test_bytes_behind_the_end_are_seen() -> None:
-    with pytest.raises(CheckpointError, match="has bytes behind its end"):
+    with pytest.raises(CheckpointError, match="has bytes after its end"):
         _read(_file(0) + b"x")
 
 

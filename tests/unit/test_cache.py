@@ -146,7 +146,7 @@ def test_trailing_bytes(file: Path) -> None:
     size = file.stat().st_size
     with file.open("ab") as stream:
         stream.write(b"more")
-    with pytest.raises(CacheError, match=f"has bytes behind its end: {size + 4} bytes, its header says {size}"):
+    with pytest.raises(CacheError, match=f"has bytes after its end: {size + 4} bytes, its header says {size}"):
         read_program(file)
 
 
@@ -226,7 +226,7 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("members",), [["a"]] * 99, r"members: there must be a list for each of \d+ operators, got 99"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
         (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
-        (("bound",), [["x", "5"]], "inputs: no two may have the same name"),
+        (("bound",), [["x", "5"]], "inputs: names must be unique"),
         (("places",), [["rom", 0, "value", "v", 0, 64, 0, 0]], r"places\[0\]\[0\]: must be one of sram, .*, got 'rom'"),
         (("places",), [["sram", -2, "value", "v", 0, 64, 0, 0]], r"places\[0\]\[1\]: must be an integer from 0 to"),
         (("places",), [["sram", -1, "values", "v", 0, 64, 0, 0]], r"places\[0\]\[2\]: must be one of value, "),
@@ -245,7 +245,7 @@ def test_two_inputs_of_one_name(program: Program) -> None:
     document = changed(program, "inputs", to=[[name, 2, shape, kind], [name, 3, shape, kind]])
     document["outputs"][0][1] = 4
     document["regions"].insert(3, document["regions"][2])
-    with pytest.raises(CacheError, match=r"^inputs: no two may have the same name$"):
+    with pytest.raises(CacheError, match=r"^inputs: names must be unique$"):
         cache.restore(document, program.code, program.constants.joined())
 
 
@@ -503,8 +503,8 @@ def plant(kind: str, path: Path, program: Program, monkeypatch: pytest.MonkeyPat
 
 PLANTED = {
     "plain": "was not written by a cache",
-    "forged": "has been altered: it is not as this user's npusim wrote it",
-    "another key": "has been altered: it is not as this user's npusim wrote it",
+    "forged": "has been altered: it was not written by npusim of this user",
+    "another key": "has been altered: it was not written by npusim of this user",
     "writable": "is open to others (mode 620)",
     "foreign": "belongs to user ",
     "link": "is a symbolic link",
@@ -691,13 +691,13 @@ def test_states_are_kept(tmp_path: Path) -> None:
         ([[0, 0, 1]], r"states\[0\]: must be a list of 4, got 3 entries"),
         ([[2, 0, 1, 8]], r"states\[0\]: there are 2 inputs and 2 outputs, got 2 and 0"),
         ([[0, 2, 1, 8]], r"states\[0\]: there are 2 inputs and 2 outputs, got 0 and 2"),
-        ([[0, 0, 3, 8]], r"states\[0\]: x float32\[2, 3, 4\] and .* must be alike but for axis 3"),
-        ([[0, 0, 0, 8]], r"states\[0\]: .* must be alike but for axis 0"),
+        ([[0, 0, 3, 8]], r"states\[0\]: x float32\[2, 3, 4\] and .* must be equal except for axis 3"),
+        ([[0, 0, 0, 8]], r"states\[0\]: .* must be equal except for axis 0"),
         ([[0, 0, 1, 4]], r"states\[0\]: .* must grow to .* along axis 1, within 4 rows"),
         ([[0, 0, 1, 0]], r"states\[0\]: .* must grow to .* along axis 1, within 0 rows"),
         ([[1, 1, 1, 1]], r"states\[0\]: .* must grow to .* along axis 1, within 1 rows"),
-        ([[0, 0, 1, 8], [1, 0, 1, 8]], r"states\[1\]: 'rows' and .* must share their regions with nobody else"),
-        ([[0, 0, 1, 8], [0, 1, 1, 8]], r"states\[1\]: 'x' and .* must share their regions with nobody else"),
+        ([[0, 0, 1, 8], [1, 0, 1, 8]], r"states\[1\]: 'rows' and .* must not share their regions with others"),
+        ([[0, 0, 1, 8], [0, 1, 1, 8]], r"states\[1\]: 'x' and .* must not share their regions with others"),
         ([[0, 0, 1, 9]], r"'x': takes 288 bytes, but its region has 256"),
         ([[0, 0, 1, 2**48]], r"'x': takes \d+ bytes, but its region has 256"),
         ([], r"'concat': takes 160 bytes, but its region has 0"),

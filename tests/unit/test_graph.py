@@ -43,19 +43,19 @@ def test_a_sound_graph_passes() -> None:
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (Graph("g", (X,), (Z,), (op("b", Y, Z), op("a", X, Y))), "b (unary): reads 'y' before anything produces it"),
+        (Graph("g", (X,), (Z,), (op("b", Y, Z), op("a", X, Y))), "b (unary): reads 'y' before it is produced"),
         (
             Graph("g", (X,), (Y,), (op("a", X, Y), op("b", X, Y))),
             "b (unary): the name 'y' is already taken by another tensor",
         ),
         (Graph("g", (X, X), (X,), ()), "graph input: the name 'x' is already taken by another tensor"),
-        (Graph("g", (X,), (Y,), ()), "graph output 'y' is produced by nothing"),
-        (Graph("g", (X,), (Y,), (op("a", tensor("x"), Y),)), "a (unary): reads 'x' before anything produces it"),
+        (Graph("g", (X,), (Y,), ()), "graph output 'y' is not produced"),
+        (Graph("g", (X,), (Y,), (op("a", tensor("x"), Y),)), "a (unary): reads 'x' before it is produced"),
         (
             Graph("g", (X,), (Y,), (op("a", tensor("x", [1, 2]), Y),)),
-            "a (unary): reads 'x' before anything produces it",
+            "a (unary): reads 'x' before it is produced",
         ),
-        (Graph("g", (X,), (tensor("y"),), (op("a", X, Y),)), "graph output 'y' is produced by nothing"),
+        (Graph("g", (X,), (tensor("y"),), (op("a", X, Y),)), "graph output 'y' is not produced"),
     ],
 )
 def test_what_is_refused(graph: Graph, message: str) -> None:

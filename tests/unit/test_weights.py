@@ -56,7 +56,7 @@ def test_who_writes_to_a_file_in_use_is_noticed(path: Path, way: str) -> None:
             os.utime(path, ns=(0, 0))
         else:
             file.truncate(4 * COUNT + (1 if way == "longer" else -1))
-    with pytest.raises(FileCutError, match="was written to while weights in it were in use"):
+    with pytest.raises(FileCutError, match="was modified while its weights were in use"):
         check([array])
     assert WeightFile.at(path).stamp.size == path.stat().st_size  # a new user maps the new content
 
@@ -103,5 +103,5 @@ def test_who_reads_weights_that_are_not_there_is_found_out(tmp_path: Path) -> No
     again = unpacked(pickle.loads(pickle.dumps(packed(array))))
     check([again])
     assert array[99, 49] == 0
-    with pytest.raises(ModelError, match=r"^initializer 'w': its values decide what is compiled, and .*w\.bin is not"):
+    with pytest.raises(ModelError, match=r"^initializer 'w': its values determine the program, and .*w\.bin is not"):
         check([array])

@@ -80,7 +80,7 @@ def test_rows_without_a_law_are_excluded_with_the_reason(tmp_path: Path) -> None
     assert isinstance(point, DataPoint)
     assert [row.reason for row in (unstable, unknown) if not isinstance(row, DataPoint)] == [
         "stable = 0: the measurement varies",
-        "sort is no single function of the vector unit",
+        "sort is not a single function of the vector unit",
     ]
     header = "device,op,in_w,in_h,in_c,out_w,out_h,out_c,kw,kh,sw,exec_mode,in_dtype,gt_cycles\n"
     row = "{},{},56,16,64,56,14,64,3,3,1,CUBOID_16x16,{},6265\n"

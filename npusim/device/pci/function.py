@@ -261,7 +261,7 @@ class PciFunction:
 
     def _check_master(self, address: int) -> None:
         if not self._masters:
-            raise DmaError(address, "the function is no bus master: bit 2 of its command register is 0")
+            raise DmaError(address, "the function is not a bus master: bit 2 of its command register is 0")
 
     def _note(self, bit: int) -> None:
         self._config.set(space.STATUS, 2, self._config.get(space.STATUS, 2) | bit)

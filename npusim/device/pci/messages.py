@@ -109,6 +109,7 @@ class Messages:
     # The MSI-X structures in BAR 0
 
     def read_table(self, offset: int, size: int) -> int:
+        """Read the MSI-X table as software."""
         return int.from_bytes(self.table[offset : offset + size], "little")
 
     def write_table(self, offset: int, size: int, value: int) -> None:

@@ -216,7 +216,7 @@ def read_trace(path: Path | str) -> Trace:
 def _read(file: io.FileIO, label: str) -> Trace:
     start = file.read(_START.size)
     if len(start) < _START.size or start[: len(MAGIC)] != MAGIC:
-        raise InputError(f"{label}: is no bus trace; its first bytes must be {MAGIC.decode()}")
+        raise InputError(f"{label}: is not a bus trace; its first bytes must be {MAGIC.decode()}")
     _, version, reserved = _START.unpack(start)
     if version != VERSION or reserved:
         raise InputError(f"{label}: version must be {VERSION}, got {version | reserved << 16}")
@@ -280,7 +280,7 @@ def _inflated(packed: bytes, size: int, checksum: int, where: str) -> bytes:
     except zlib.error as error:
         raise InputError(f"{where}: is damaged: {error}") from None
     if len(data) != size or not inflate.eof or inflate.unused_data or zlib.crc32(data) != checksum:
-        raise InputError(f"{where}: is damaged: its bytes are not those that it says")
+        raise InputError(f"{where}: is damaged: its checksum does not match")
     return data
 
 
@@ -307,7 +307,7 @@ def _rows(data: bytes, label: str, before: int, contents: int) -> Iterator[Trace
         found = shift = 0
         while True:
             if place == len(data) or shift > _MOST_BITS:
-                raise bad("ends in the midst of a number, or has too long a one")
+                raise bad("ends inside a number, or has a number that is too long")
             byte = data[place]
             place += 1
             found |= (byte & 0x7F) << shift

@@ -31,7 +31,7 @@ def receive(peer: socket.socket, size: int) -> bytes:
         except OSError as error:
             raise BrokenError(str(error)) from None
         if not piece:
-            raise BrokenError("the other side has gone")
+            raise BrokenError("the peer has closed the connection")
         data += piece
     return bytes(data)
 

@@ -45,7 +45,7 @@ class Calendar:
             answer = EPOCH_NS + self.kernel_ns
         elif operation == _UPDATE:
             if time != self.kernel_ns:
-                raise PeerError(f"calendar: the kernel says that it is {time} ns, and was told {self.kernel_ns} ns")
+                raise PeerError(f"calendar: the kernel reports a time of {time} ns, and was told {self.kernel_ns} ns")
         elif operation != _START:
             raise PeerError(f"calendar: an operation must be one of 1 to 5 and 8, got {operation}")
         self.wire.send(_MESSAGE.pack(_ACK, sequence, answer))

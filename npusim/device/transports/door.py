@@ -49,7 +49,7 @@ def door(path: Path) -> Iterator[socket.socket]:
 def _make_way(path: Path) -> None:
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise UsageError(f"{path}: is there, and is no socket")
+            raise UsageError(f"{path}: exists and is not a socket")
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
             raise UsageError(f"{path}: {error.strerror}") from None

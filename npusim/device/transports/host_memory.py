@@ -109,7 +109,7 @@ class HostMemory:
         except OSError as error:
             raise DmaError(address, f"the host's memory cannot be read: {error.strerror}") from None
         if len(data) < size:
-            raise DmaError(address + len(data), "the host has cut the file that its memory lies in")
+            raise DmaError(address + len(data), "the host has truncated the file of its memory")
         return data
 
     def _write(self, window: DmaWindow, address: int, data: bytes) -> None:
@@ -121,7 +121,7 @@ class HostMemory:
         except OSError as error:
             raise DmaError(address, f"the host's memory cannot be written: {error.strerror}") from None
         if written < len(data):
-            raise DmaError(address + written, "the host's memory cannot be written: its file takes no more")
+            raise DmaError(address + written, "the host's memory cannot be written: its file is full")
 
     def _by_message(self) -> Remote:
         if self._remote is None:

@@ -223,7 +223,7 @@ class PciProxy:
     def _set_irq(self, body: bytes, fds: list[int]) -> None:
         """Set the eventfds that assert the pin and report its handling."""
         if len(fds) != 2:
-            raise PeerError(f"{len(fds)} descriptors for the pin, 2 must be")
+            raise PeerError(f"{len(fds)} descriptors for the pin, must be 2")
         try:
             check_eventfds(fds)
             if not fcntl.fcntl(fds[1], fcntl.F_GETFL) & os.O_NONBLOCK:  # other processes may read it, too

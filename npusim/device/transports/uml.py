@@ -142,7 +142,7 @@ class UmlTransport:
             poll.register(source, select.POLLIN)
         ready = {descriptor for descriptor, _events in poll.poll(self._patience_s * 1000)}
         if not ready:
-            raise PeerError(f"the kernel has said nothing for {self._patience_s:g} seconds")
+            raise PeerError(f"the kernel has sent nothing for {self._patience_s:g} seconds")
         for source in sources:
             if source.fileno() in ready:
                 return source
@@ -176,8 +176,8 @@ class UmlTransport:
             left = max(self._limit_ps - clock.now, 0)
             if until >= _NEVER_PS and clock.is_empty(left):
                 raise EndlessError(
-                    f"nothing can happen any more after {clock.now / 1e12:.6f} s of simulated time: "
-                    "the kernel waits and has no timer, the device has nothing to do"
+                    f"no event is possible after {clock.now / 1e12:.6f} s of simulated time: "
+                    "the kernel waits and has no timer, the device is idle"
                 )
             waiting = len(self._arrivals)
             clock.run_until(lambda: len(self._arrivals) != waiting, min(until - clock.now, left))  # noqa: B023
@@ -301,7 +301,7 @@ class UmlTransport:
         if self._returned + len(queue.kept) == MOST_POSTED:
             _log.warning(
                 "the kernel has written to the device %d times without reading: the next write is lost, "
-                "because virt-pci has no place for more. Read a register between, or use memcpy_toio()",
+                "because the queue of virt-pci is full. Read a register in between, or use memcpy_toio()",
                 MOST_POSTED,
             )
 

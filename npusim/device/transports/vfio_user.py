@@ -426,7 +426,7 @@ class _Session:
             raise OSError(errno.EINVAL, f"flags {flags:#x}")
         if data == _DATA_EVENTFD:
             if action != _TRIGGER:
-                raise OSError(errno.EOPNOTSUPP, "nobody is told of masks")
+                raise OSError(errno.EOPNOTSUPP, "masks are not signalled")
             interrupts.assign(kind, first, count, message.fds)
             message.fds.clear()
         elif action != _TRIGGER:

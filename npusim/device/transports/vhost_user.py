@@ -76,7 +76,7 @@ class VhostUser:
     def _serve(self, request: int, payload: bytes) -> bytes | None:
         """The answer of a request with a specific answer."""
         if request not in self._requests:
-            raise PeerError(f"vhost-user: request {request} is none that was offered")
+            raise PeerError(f"vhost-user: request {request} was not offered")
         return self._requests[request](payload)
 
     def _get_features(self, _payload: bytes) -> bytes:
@@ -152,11 +152,11 @@ class VhostUser:
 
     def _set_back(self, _payload: bytes) -> None:
         if len(self._fds) != 1:
-            raise PeerError(f"vhost-user: the wire back must be one socket, got {len(self._fds)} descriptors")
+            raise PeerError(f"vhost-user: the back channel must be one socket, got {len(self._fds)} descriptors")
         try:
             sock = socket.socket(fileno=self._fds[0])
         except OSError:
-            raise PeerError("vhost-user: the wire back must be a socket") from None
+            raise PeerError("vhost-user: the back channel must be a socket") from None
         self._fds.clear()
         if self.back is not None:
             self.back.close()
@@ -166,13 +166,13 @@ class VhostUser:
         """Notify the kernel of a queue; it has processed the notification when this returns. ``until_readable`` waits
         for a wire and processes messages of others meanwhile."""
         if self.back is None:
-            raise PeerError("vhost-user: a kernel that has given no wire back cannot be told of interrupts")
+            raise PeerError("vhost-user: interrupts need a back channel, which the kernel has not set up")
         self.back.send(_HEADER.pack(_CALL, _VERSION | _NEED_REPLY, 8), struct.pack("<II", index, 0))
         until_readable(self.back)
         answer = self.back.receive(_HEADER.size + 8)
         close_all(self.back.take_fds())
         if answer[: _HEADER.size] != _HEADER.pack(_CALL, _VERSION | _REPLY, 8):
-            raise PeerError(f"wire back: the kernel must answer that it was called, got {answer.hex()}")
+            raise PeerError(f"back channel: the kernel must acknowledge the call, got {answer.hex()}")
 
     def close(self) -> None:
         self.memory.clear()

@@ -73,7 +73,7 @@ class Queue:
             if flags & _DEVICE_WRITES:
                 room.append((address, size))
             elif room:
-                raise PeerError("a chain must have what the device reads before what it writes")
+                raise PeerError("the readable descriptors of a chain must precede the writable ones")
             else:
                 data.append(self._read(address, size))
         return DescriptorChain(head, b"".join(data), tuple(room))
@@ -135,4 +135,4 @@ class Queue:
 
 
 def _lost(error: DmaError) -> PeerError:
-    return PeerError(f"a virtqueue or what it leads to: {error.explanation}: {error.address:#x}")
+    return PeerError(f"a virtqueue or one of its buffers: {error.explanation}: {error.address:#x}")

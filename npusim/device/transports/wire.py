@@ -77,7 +77,7 @@ class Wire:
                 raise PeerError(f"more than {MOST_FDS} descriptors with a message")
             if not count:
                 if begun or len(rest) < size:
-                    raise PeerError("the connection was closed in the midst of a message")
+                    raise PeerError("the connection was closed inside a message")
                 raise PeerGoneError("closed")
             rest = rest[count:]
         return data

@@ -104,7 +104,7 @@ def read_scenario(path: Path) -> Scenario:
     served = None if decoder is None else _read(DecoderSource, decoder, "decoder", reading)
     names = [load.name for load in loads if load is not None]
     for name in {name for name in names if names.count(name) > 1}:
-        reading.refuse("model", f"no two may have the same name, {name!r}")
+        reading.refuse("model", f"names must be unique: {name!r}")
     if bool(models) == (decoder is not None):
         reading.refuse("model", "there must be [[model]] tables, or a [decoder], and not both")
     if reading.problems or scenario is None:
@@ -127,7 +127,7 @@ def _read(cls: type[Any], plain: object, path: str, reading: Reading) -> Any:
             continue
         if name in _OF_TRACES and plain.get("trace"):
             if name in plain:
-                reading.refuse(f"{path}.{name}", "must not be given beside a trace, which has a column of it")
+                reading.refuse(f"{path}.{name}", "must not be given with a trace, which has a column for it")
                 plain.pop(name)
         elif name in _LISTS:
             extra[name] = _numbers(plain.pop(name, None), _LISTS[name], f"{path}.{name}", reading)
@@ -153,9 +153,7 @@ def _numbers(value: object, count: int, path: str, reading: Reading) -> tuple[in
         and (len(value) == count if count else len(set(value)) == len(value))
     )
     if not legal:
-        wanted = (
-            "a whole number, or the least and the most" if count else "whole numbers, each more than the one before"
-        )
+        wanted = "a whole number, or a minimum and a maximum" if count else "increasing whole numbers"
         said = f"missing; must be given: {wanted}" if value is None else f"must be {wanted}, got {shown(value)}"
         reading.refuse(path, said)
         return ()

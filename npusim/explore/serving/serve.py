@@ -124,7 +124,7 @@ def _models(scenario: Scenario, config: Config, timer: Timer, seed: int) -> Serv
         }
     )
     if not asks:
-        raise UsageError(f"no request comes before {duration(scenario.until_ps)}")
+        raise UsageError(f"no request arrives before {duration(scenario.until_ps)}")
     served = on_rings(config, asked, asks) if scenario.method == RINGS else by_events(asked, asks)
     energies, busy = [each.energy_fj for each in served], sum(each.device_ps for each in served)
     return _figures(config, scenario.method, seed, served, list(asked), energies, busy, timer)
@@ -143,7 +143,7 @@ def _decoder(scenario: Scenario, decoder: DecoderSource, config: Config, timer: 
 
     asks = arrivals.prompts(decoder, scenario.until_ps, seed, folder)
     if not asks:
-        raise UsageError(f"no request comes before {duration(scenario.until_ps)}")
+        raise UsageError(f"no request arrives before {duration(scenario.until_ps)}")
     smallest = step(decoder.batches[0], decoder.contexts[0])
     room = decoder.kv_cache or config.dram.bytes - smallest.constant_bytes - prefill(decoder.lengths[0]).constant_bytes
     each = token_bytes(smallest, decoder)

@@ -24,7 +24,7 @@ def _facts(found: Serving) -> list[tuple[str, str]]:
         ("device", f"busy {percent(found.utilisation, 1)} of the time"),
     ]
     if found.energy_fj is None:
-        rows.append(("energy", "not known: not everything has a price"))
+        rows.append(("energy", "unknown: some prices are missing"))
     else:
         each = [f"{joules(found.energy_fj // found.tokens)} a token"] if found.tokens else []
         idle = found.idle_fj or 0

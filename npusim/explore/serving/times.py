@@ -83,7 +83,7 @@ def next_larger(sizes: Iterable[int], wanted: int, what: str) -> int:
     for size in known:
         if size >= wanted:
             return size
-    raise UsageError(f"a request has {wanted} {what}, and the largest that is compiled for is {known[-1]}")
+    raise UsageError(f"a request has {wanted} {what}, but the largest compiled size is {known[-1]}")
 
 
 COLUMNS = (

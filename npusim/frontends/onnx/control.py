@@ -30,7 +30,7 @@ def _body(node: Node, name: str) -> GraphProto:
 
 def _check_depth(node: Node, scope: Scope) -> None:
     if scope.depth + 1 >= MAX_DEPTH:
-        node.damaged("branches and loops nest too deep")
+        node.damaged("branches and loops are nested too deeply")
 
 
 def branch(run: Body, node: Node, scope: Scope) -> Sequence[Value]:

@@ -88,7 +88,7 @@ class Importer:
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             for output in self.graph.output:
-                assert scope.values[output.name] is not POISON, f"{output.name!r} is not known, and nobody has said why"
+                assert scope.values[output.name] is not POISON, f"{output.name!r} is unknown for an unknown reason"
             graph = self.builder.finish(outputs)
             self._settle(graph)
             return graph
@@ -246,7 +246,7 @@ class Importer:
         try:
             values = [scope.find(operand) if operand else None for operand in node.input]
         except KeyError as missing:
-            problem = f"reads {missing.args[0]!r} before anything produces it"
+            problem = f"reads {missing.args[0]!r} before it is produced"
             raise ModelError(f"{name} ({node.op_type}): {problem}") from None
         poisoned = any(value is POISON for value in values)
         inputs = [value if isinstance(value, Tensor) else None for value in values]
@@ -360,7 +360,7 @@ class Importer:
         """Import the body of a function in place of the node that calls it."""
         key = f"{function.domain}.{function.name}"
         if scope.depth + 1 >= MAX_DEPTH or (defaults is None and key in scope.calls):
-            raise ModelError(f"{name} ({node.op_type}): functions call each other without end")
+            raise ModelError(f"{name} ({node.op_type}): recursive function calls")
         attributes = dict(defaults or {})
         attributes.update({attribute.name: attribute for attribute in function.attribute_proto})
         attributes.update(self._attributes(node, scope))
@@ -422,7 +422,7 @@ class Importer:
         for output in self.graph.output:
             tensor = scope.values.get(output.name)
             if tensor is None:
-                raise ModelError(f"graph output {output.name!r} is produced by nothing")
+                raise ModelError(f"graph output {output.name!r} is not produced")
             if isinstance(tensor, Tensor):
                 outputs.append(self._output(tensor, output.name, names))
         return outputs
@@ -430,7 +430,7 @@ class Importer:
     def _contradicted(self, problems: Sequence[str]) -> None:
         """Warn about declared shapes that differ from the computed shapes, which are used."""
         more = f" (and {len(problems) - 1} more)" * (len(problems) > 1)
-        _log.warning("%s: %s%s; what is computed counts", self.graph.name or "model", problems[0], more)
+        _log.warning("%s: %s%s; the computed shape is used", self.graph.name or "model", problems[0], more)
 
     def _output(self, tensor: Tensor, name: str, names: set[str]) -> Tensor:
         if tensor.name == name and not self.builder.is_input(tensor):

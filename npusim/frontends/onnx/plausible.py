@@ -73,7 +73,7 @@ def with_examples(
     if all(isinstance(problem, UnsupportedError) for problem, _, _ in found):
         return found[0][0]
     problem, shapes, bound = next(each for each in found if not isinstance(each[0], UnsupportedError))
-    return OpenInputsError(f"{error.problem}. Not every size will do: {problem}", shapes, bound)
+    return OpenInputsError(f"{error.problem}. Not every size is valid: {problem}", shapes, bound)
 
 
 def _shapes(

@@ -49,7 +49,7 @@ class Scope:
         try:
             return self.find(name)
         except KeyError:
-            raise ModelError(f"{where}: output {name!r} of its body is produced by nothing") from None
+            raise ModelError(f"{where}: output {name!r} of its body is not produced") from None
 
     def define(self, name: str, value: Value, where: str) -> None:
         """Bind a name to a value. Raises ModelError, with ``where``, if the name is defined already."""

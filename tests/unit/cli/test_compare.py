@@ -174,7 +174,7 @@ def test_what_if(cli: Cli) -> None:
     outcome = cli("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth", "--only", "dram.bytes")
     assert (outcome.code, outcome.err) == (0, "")
     assert "dram.bandwidth" in outcome.out
-    assert "nothing moves with: dram.bytes" in outcome.out
+    assert "no effect: dram.bytes" in outcome.out
     line = ("m.onnx", "--config", "tiny", "--set", "dram.latency=90 ns")
     found = json.loads(cli("whatif", *line, "--only", "dram.bandwidth", "--json", "-").out)
     run = json.loads(cli("run", *line, "--timing-only", "--json", "-").out)

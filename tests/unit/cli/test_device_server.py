@@ -95,7 +95,7 @@ def test_a_qemu_and_its_way_go_together(cli: Cli, arguments: tuple[str, ...]) ->
 def test_a_path_that_is_taken(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = cli("device-server", *SMALL, "--vfio-user", tmp_path / "file")
-    assert (done.code, done.message) == (2, f"{tmp_path}/file: is there, and is no socket")
+    assert (done.code, done.message) == (2, f"{tmp_path}/file: exists and is not a socket")
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "s"))
         other.listen()

@@ -133,7 +133,7 @@ def test_an_explanation_of_several_operators(cli: Cli) -> None:
     assert outcome.code == 0, outcome.err
     assert "the slowest of 2 such operators; the others: act1\n\nconv1 (conv) on tiny" in outcome.out
     assert json.loads(Path("x.json").read_text())["others"] == ["act1"]
-    assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is no operator of this")
+    assert cli("explain", "two.onnx", "--op", "lstm").message.startswith("operator 'lstm' is not an operator of this")
 
 
 def test_an_explanation_of_the_memory(cli: Cli) -> None:
@@ -186,7 +186,7 @@ def test_a_declaration_that_is_not_so_is_a_warning(cli: Cli) -> None:
     models.save(model, Path("odd.onnx"))
     outcome = cli("run", "odd.onnx", "--config", "tiny")
     assert outcome.code == 0
-    problem = "'y' is declared as [1, 4, 6, 6] but computed as [1, 3, 6, 6]; what is computed counts"
+    problem = "'y' is declared as [1, 4, 6, 6] but computed as [1, 3, 6, 6]; the computed shape is used"
     assert outcome.err == f"npusim: warning: small: {problem}\n"
 
 
@@ -199,7 +199,7 @@ def test_the_command_that_is_proposed_works(cli: Cli, command: str) -> None:
     assert outcome.code == 2
     first, second, line = outcome.message.splitlines()
     assert first == "the model leaves input shapes open: 'x' is float32[n, m]; 'y' is float32[n]"
-    wanted = "Give arrays (--input NAME=FILE.npy), or say it by hand:" if command == "run" else "Say it by hand:"
+    wanted = "Give arrays (--input NAME=FILE.npy), or set it by hand:" if command == "run" else "Set it by hand:"
     assert second == wanted
     words = shlex.split(line)
     assert words[:3] == ["npusim", command, "my model.onnx"]

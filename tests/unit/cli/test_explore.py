@@ -91,7 +91,7 @@ def test_what_cannot_be_done_is_one_paragraph(cli: Cli, space: Path, tmp_path: P
     assert "no such file" in cli("explore", tmp_path / "none.toml").message
     assert "there is no directory" in cli("explore", space, "--csv", tmp_path / "no" / "a.csv").message
     assert "there is no directory" in cli("explore", space, "--store", tmp_path / "no" / "a.study").message
-    assert "is no store of npusim explore" in cli("explore", space, "--store", space).message
+    assert "is not a store of npusim explore" in cli("explore", space, "--store", space).message
     space.write_text(SPACE + "bogus = 3\n[search]\nbudget = 0.5\n")
     outcome = cli("explore", space)
     assert outcome.code == 2

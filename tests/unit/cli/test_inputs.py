@@ -50,15 +50,15 @@ def with_nan(path: Path) -> None:
         (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "it holds Python objects; an array"),
         (
             lambda path: path.write_bytes(b"hello"),
-            "not a readable .npy file: it does not begin as numpy.save",
+            "not a readable .npy file: its header is not one of numpy.save",
         ),
-        (lambda path: path.write_bytes(pickle.dumps({})), "it does not begin as numpy.save begins one"),
-        (lambda path: path.write_bytes(b""), "it does not begin as numpy.save begins one"),
-        (truncated, "not a readable .npy file: it is cut or damaged"),
-        (deep, "not a readable .npy file: it is cut or damaged"),
+        (lambda path: path.write_bytes(pickle.dumps({})), "its header is not one of numpy.save"),
+        (lambda path: path.write_bytes(b""), "its header is not one of numpy.save"),
+        (truncated, "not a readable .npy file: it is truncated or damaged"),
+        (deep, "not a readable .npy file: it is truncated or damaged"),
         (several, "holds several arrays"),
         (with_nan, "1 of 6 values in"),
-        (with_nan, "are NaN, the first at [1, 0]; --allow-nan if they are meant"),
+        (with_nan, "are NaN, the first at [1, 0]; pass --allow-nan if this is intended"),
     ],
 )
 def test_a_wrong_file_is_an_input_error(tmp_path: Path, write: Callable[[Path], None], message: str) -> None:

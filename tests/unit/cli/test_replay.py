@@ -86,7 +86,7 @@ def test_a_trace_without_accesses_compares_nothing(cli: Cli, here: Path) -> None
 def test_what_is_no_trace(cli: Cli) -> None:
     done = cli("replay", "m.onnx")
     assert done.code == 2
-    assert done.message == "bus trace m.onnx: is no bus trace; its first bytes must be NPUTRACE"
+    assert done.message == "bus trace m.onnx: is not a bus trace; its first bytes must be NPUTRACE"
     assert cli("replay", "nowhere.npt").message == "bus trace nowhere.npt: cannot be read: No such file or directory"
 
 

@@ -167,9 +167,9 @@ def test_a_blocking_call_stops_in_its_midst_and_goes_on() -> None:
         def prompt(stop: Stop) -> None:
             view = look(session.device)
             seen.append((stop.at_ps - view["jobs"][0]["started_ps"], stop.unit))
-            with pytest.raises(CheckpointError, match="in the midst of an event"):
+            with pytest.raises(CheckpointError, match="during an event"):
                 session.device.checkpoint()
-            with pytest.raises(CheckpointError, match="in the midst of an event"):
+            with pytest.raises(CheckpointError, match="during an event"):
                 session.device.run_until(stop.at_ps + 1)
 
         debugger = Debugger(session.device, program, on_stop=prompt)

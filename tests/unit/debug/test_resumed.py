@@ -61,10 +61,10 @@ def test_a_driver_goes_on_with_its_device(after_ps: int, tmp_path: Path) -> None
 
 def test_what_is_refused() -> None:
     bench = _submitted(planted(None))
-    with pytest.raises(CheckpointError, match="of a device alone, without its driver"):
+    with pytest.raises(CheckpointError, match="has a device, but no driver"):
         Bench.resumed(bench.device.checkpoint(), planted(None))
     checkpoint = bench.checkpoint()
-    with pytest.raises(CheckpointError, match="program 'test' is in the checkpoint and is not given"):
+    with pytest.raises(CheckpointError, match="program 'test' is in the checkpoint, but was not given"):
         Bench.resumed(checkpoint)
 
 

@@ -144,7 +144,7 @@ def test_a_fault_that_has_stopped_the_device(tmp_path: Path) -> None:
 
 def test_faults_on_a_schedule_are_not_saved() -> None:
     device = NpuDevice(TINY, [Fault(AtCommand(command=2, unit="core0.dma0"), Hang(hang="core0.dma0"))])
-    with pytest.raises(CheckpointError, match="a device with faults on a schedule has no checkpoints"):
+    with pytest.raises(CheckpointError, match="a device with scheduled faults has no checkpoints"):
         device.checkpoint()
 
 
@@ -243,7 +243,7 @@ def test_in_the_midst_of_an_event_nothing_is_saved() -> None:
 
     for watcher in (Saves(), Restores()):
         device.watch(watcher)
-        with pytest.raises(CheckpointError, match=r"is not possible in the midst of an event: stop the clock first"):
+        with pytest.raises(CheckpointError, match=r"is not possible during an event: stop the clock first"):
             _submitted(device)[0].poll(END_PS)
         device.unwatch(watcher)
 
@@ -251,7 +251,7 @@ def test_in_the_midst_of_an_event_nothing_is_saved() -> None:
 def test_an_event_of_somebody_elses_is_named() -> None:
     device = NpuDevice(TINY)
     device.machine.clock.after(5, print)
-    with pytest.raises(CheckpointError, match="an event is to call print, which is no part of the device"):
+    with pytest.raises(CheckpointError, match="an event is to call print, which is not a part of the device"):
         device.checkpoint()
 
 

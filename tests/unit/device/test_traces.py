@@ -262,8 +262,8 @@ def test_a_trace_that_was_cut_off_is_read_as_far_as_it_is_whole(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"", "is no bus trace; its first bytes must be NPUTRACE"),
-        (b"ELF" * 10, "is no bus trace"),
+        (b"", "is not a bus trace; its first bytes must be NPUTRACE"),
+        (b"ELF" * 10, "is not a bus trace"),
         (struct.pack("<8sHH", b"NPUTRACE", 2, 0), "version must be 1, got 2"),
         (struct.pack("<8sHH", b"NPUTRACE", 1, 0), "was cut off before the description"),
         (struct.pack("<8sHHBIII", b"NPUTRACE", 1, 0, 9, 0, 0, 0), "block at 12: kind must be 1 to 4, got 9"),
@@ -291,7 +291,7 @@ def test_files_that_are_none(tmp_path: Path, raw: bytes, message: str) -> None:
         (TraceRecord(RecordKind.WORK, 0, 0, (2,)), "access 0: kind of host work must be 0 to 1, got 2"),
         (
             TraceRecord(RecordKind.WAIT, 0, 0, (1 << 200, 0)),
-            "access 0: ends in the midst of a number, or has too long a one",
+            "access 0: ends inside a number, or has a number that is too long",
         ),
         (TraceRecord(RecordKind.READ_MEMORY, 0, 0, (0, 1 << 33, 0)), "access 0: copies 8589934592 bytes"),
         (TraceRecord(RecordKind.WAIT, 1 << 100, 0, (0, 0)), "access 0: a time of 1267650600228229401496703205376 ps"),

@@ -155,10 +155,10 @@ def test_too_many_groups_that_share_no_name_meet_at_the_same_places(monkeypatch:
     ("damage", "message"),
     [
         ({"critical_path": None}, "critical_path"),
-        ({"critical_path": [{"name": "a"}]}, "not as npusim run --json writes them"),
+        ({"critical_path": [{"name": "a"}]}, "not in the format of npusim run --json"),
         ({"critical_path": [{**row("a", ["a"], 0, 5), "time_ps": 6}]}, "must add up to its time"),
-        ({"units": {"core0.matrix": {}}}, "not as npusim run --json writes them"),
-        ({"provenance": {}}, "provenance: not as npusim run --json writes it"),
+        ({"units": {"core0.matrix": {}}}, "not in the format of npusim run --json"),
+        ({"provenance": {}}, "provenance: not in the format of npusim run --json"),
         ({"critical_path": []}, "has no rows, so there is nothing to compare"),
     ],
 )

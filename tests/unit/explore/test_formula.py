@@ -133,12 +133,12 @@ def test_what_people_write_is_not(text):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("(" * (DEEPEST + 1) + "rows" + ")" * (DEEPEST + 1), f"at most {DEEPEST} brackets"),
+        ("(" * (DEEPEST + 1) + "rows" + ")" * (DEEPEST + 1), f"at most {DEEPEST} nested brackets"),
         ("-" * 900 + "1", "nested too deeply"),
         ("not " * 200 + "1", "must not have"),
         ("lambda: rows", "must not have"),
         ("rows if rows else '\\d'", "must not have"),
-        ("rows\0", "is no formula"),
+        ("rows\0", "is not a formula"),
         ("f'{rows}'", "must not have"),
         ("1j", "must not have"),
         ("...", "must not have"),

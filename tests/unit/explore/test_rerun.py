@@ -106,7 +106,7 @@ def test_another_device_takes_other_times_from_a_layer_on(model: Path) -> None:
     told["provenance"]["config"]["dram"]["latency"] += 1000
     found = rerun(told, "run.json")
     assert not found.same
-    assert found.changed == ("device: keys that it has now have been added or have another default since",)
+    assert found.changed == ("device: keys were added since, or have another default now",)
     assert any(each.startswith("cycles is ") for each in found.differs)
     assert found.first.startswith("operator 'stem' at ")
     assert "start_ps is" in found.first
@@ -209,7 +209,7 @@ def test_what_is_exempt_is_in_the_schema() -> None:
 def test_a_run_with_faults_cannot_be_had_again(model: Path) -> None:
     told = record(model)
     told["faults"] = [{"what": "throttle"}]
-    with pytest.raises(UsageError, match="faults were injected, and their script is not in the file"):
+    with pytest.raises(UsageError, match="faults were injected, but their script is not in the file"):
         rerun(told, "run.json")
 
 
@@ -290,7 +290,7 @@ def test_a_record_that_says_too_little(model: Path, damage: dict[str, Any], mess
         rerun({**record(model), **damage}, "run.json")
     told = record(model)
     told["provenance"]["state"] = True
-    with pytest.raises(UsageError, match="from a run before"):
+    with pytest.raises(UsageError, match="from an earlier run"):
         rerun(told, "run.json")
 
 
@@ -298,5 +298,5 @@ def test_a_graph_in_memory_has_no_file() -> None:
     with Session(EDGE, cache_dir=False) as session:
         told = session.run(network(), timing_only=True).to_json_dict()
     assert told["provenance"]["model"]["kind"] == "graph"
-    with pytest.raises(UsageError, match="the model was no file"):
+    with pytest.raises(UsageError, match="the model was not a file"):
         rerun(told, "run.json")

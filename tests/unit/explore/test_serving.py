@@ -173,7 +173,7 @@ def test_energy_is_that_of_all_jobs(folder: Path) -> None:
 
 
 def test_nobody_asks(folder: Path) -> None:
-    with pytest.raises(UsageError, match="no request comes before"):
+    with pytest.raises(UsageError, match="no request arrives before"):
         served(folder, 'until = "1 ps"\n[[model]]\nname = "m"\nfile = "demo.onnx"\nrate = 1\n')
 
 

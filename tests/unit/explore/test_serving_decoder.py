@@ -78,8 +78,8 @@ def test_the_batch_is_full() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ((0, 9, 1), "a request has 9 tokens in its prompt, and the largest that is compiled for is 8"),
-        ((0, 8, 11), "a request has 17 tokens before its last one, and the largest that is compiled for is 16"),
+        ((0, 9, 1), "a request has 9 tokens in its prompt, but the largest compiled size is 8"),
+        ((0, 8, 11), "a request has 17 tokens before its last one, but the largest compiled size is 16"),
     ],
 )
 def test_what_no_program_is_large_enough_for(request_: tuple[int, int, int], message: str) -> None:

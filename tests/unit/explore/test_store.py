@@ -131,7 +131,7 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     path.write_text("dear diary, " * 200)
     with pytest.raises(UsageError) as error:
         StudyStore(path)
-    assert "is no store of npusim explore" in paragraph(error, path)
+    assert "is not a store of npusim explore" in paragraph(error, path)
     assert path.read_text().startswith("dear diary")
 
 
@@ -169,7 +169,7 @@ def test_a_store_that_may_not_be_written_says_so(tmp_path: Path, monkeypatch: py
     StudyStore(path).close()
     with StudyStore(path, reading=True) as store, pytest.raises(UsageError) as error:
         store.add(ROWS)
-    assert "this store cannot be written" in paragraph(error, path)
+    assert "this store is not writable" in paragraph(error, path)
 
     def refuse(*_: object) -> int:
         raise PermissionError(13, "Permission denied")
@@ -269,7 +269,7 @@ def test_a_store_of_another_user_is_used_when_it_is_trusted(
     path = tmp_path / "a.study"
     shutil.copy(good, path)
     monkeypatch.setenv("NPUSIM_STATE_DIR", str(tmp_path / "state"))
-    with pytest.raises(UsageError, match=r"design 3 is not as this user's npusim wrote it .* \(--trust-store\)"):
+    with pytest.raises(UsageError, match=r"design 3 was not written by npusim of this user .* \(--trust-store\)"):
         read(path)
     with StudyStore(path, trust=True) as store:
         assert store.rows() == ROWS
@@ -282,7 +282,7 @@ def test_rows_are_of_what_the_store_is_about(good: Path, tmp_path: Path) -> None
     shutil.copy(good, path)
     with StudyStore(path) as store:
         store.tell({"space": {"vary": [2, 1]}})
-    with pytest.raises(UsageError, match="design 3 is not as"):
+    with pytest.raises(UsageError, match="design 3 was not written"):
         read(path)
 
 

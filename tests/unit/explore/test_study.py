@@ -144,7 +144,7 @@ def test_a_device_that_cannot_run_a_model_is_a_row_with_its_reason() -> None:
     assert row.reason.startswith("mlp: ")
     assert study.front() == []
     assert list(study.reasons()) == [row.reason]
-    assert "No design that was simulated is feasible" in text(study, 5)
+    assert "No simulated design is feasible" in text(study, 5)
 
 
 def test_a_device_that_contradicts_itself_is_left_out_with_the_rule() -> None:

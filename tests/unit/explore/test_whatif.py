@@ -116,7 +116,7 @@ def test_gains_are_those_of_runs_and_the_best_is_first(model: Path) -> None:
     assert (table.base.binds[0][0], infinite.binds[0][0]) == (("matrix", "compute"), ("dma", "dram"))
     assert sum(ps for _, ps in table.base.binds) == table.base.time_ps
     shown = text(table)
-    assert "nothing moves with: dram.bytes" in shown
+    assert "no effect: dram.bytes" in shown
     assert "behind it  with matrix.throughput" in shown
     said = table.to_json_dict()["resources"]
     assert {each["key"] for each in said} == set(rows)

@@ -88,7 +88,7 @@ def test_a_design_that_ends_workers_is_given_up_with_its_reason(tmp_path: Path) 
 
 def test_workers_that_cannot_start_are_no_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(UsageError, match=r"end before they can work \(exit code 1\)"):
+    with pytest.raises(UsageError, match=r"end during their start \(exit code 1\)"):
         rows_with(Synthetic(), 2)
 
 

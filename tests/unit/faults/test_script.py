@@ -177,9 +177,9 @@ def test_what_did_not_happen_is_told_with_its_reason() -> None:
     assert str(caught.value).splitlines() == [
         "4 faults of the script did not happen:",
         f"faults: fault 1: when.time is 1 s, and it is {now} now",
-        f"faults: fault 2 (third): when.doorbell: its moment has not come until {now}; 2 such events were counted",
+        f"faults: fault 2 (third): when.doorbell: not reached by {now}; 2 such events were counted",
         "faults: fault 3: when.label: no operator is called 'conv7'; there are conv1, conv2, relu1",
-        "faults: fault 4: what.fail was on from 100 ns, and nothing came that it could have met",
+        "faults: fault 4: what.fail was active from 100 ns, but nothing matched",
     ]
 
 

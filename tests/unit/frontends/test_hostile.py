@@ -93,11 +93,11 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("g (float[2] x) => (float[2] y) { y = Relu(z) z = Relu(y) }", "reads 'z' before anything produces it"),
-        ("g (float[2] x) => (float[2] y) { y = Relu(missing) }", "reads 'missing' before anything produces it"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(z) z = Relu(y) }", "reads 'z' before it is produced"),
+        ("g (float[2] x) => (float[2] y) { y = Relu(missing) }", "reads 'missing' before it is produced"),
         ("g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }", "the name 'y' is defined twice"),
         ("g (float[2] x) => (float[2] x) { x = Relu(x) }", "graph input 'x' is also the output of a node"),
-        ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "graph output 'y' is produced by nothing"),
+        ("g (float[2] x) => (float[2] y) { z = Relu(x) }", "graph output 'y' is not produced"),
         ("g (float[2] x) => (float[2] y, float[2] y) { y = Relu(x) }", "two graph outputs have the same name"),
         ("g (float[2] x) => (int8[2] y) { y = Relu(x) }", "'y' is declared as int8 but computed as float32"),
         ("g (float[2] x) => (float[2] y) { y = other.Op(x) }", "the model does not import operator set 'other'"),

@@ -107,7 +107,7 @@ def test_a_value_that_decides_is_proposed_with_the_sizes() -> None:
 
 def test_where_nothing_fits_a_reason_is_told() -> None:
     model = text_model("g (float[n, m] x, float[7, 11] w) => (float y) { y = MatMul(x, w) }")
-    with pytest.raises(OpenInputsError, match=r"Not every size will do: MatMul_0.*'x': \(1, 128\)"):
+    with pytest.raises(OpenInputsError, match=r"Not every size is valid: MatMul_0.*'x': \(1, 128\)"):
         load(model)
     said = r"^Frobnicate_0 \(Frobnicate\): npusim has no operator Frobnicate of version \d+ of the standard domain"
     with pytest.raises(UnsupportedError, match=said):

@@ -150,7 +150,7 @@ def test_an_instruction_that_does_not_count_is_refused() -> None:
     ids=lambda made: made.mnemonic,
 )
 def test_rows_that_kernels_copy_are_no_larger_than_memory(wide: Instruction) -> None:
-    with pytest.raises(ProgramError, match=r"the 9 elements of a row must not lie in one place$"):
+    with pytest.raises(ProgramError, match=r"the 9 elements of a row must not share an address$"):
         wide.check()
 
 

@@ -151,7 +151,7 @@ def test_what_stays_in_another_core_is_not_written_from_here(instruction: Instru
     load = Command(1, Unit.DMA, 0, (), copy(0, region(0), 64))
     mark = Command(0, Unit.CONTROL, 0, (), Residents(load.size, 64))
     verify([mark, load, dma(replace(instruction, dst=64)), HALT], limits)
-    with pytest.raises(ProgramError, match=re.escape("writes bytes 0..4 of SRAM, where residents are")):
+    with pytest.raises(ProgramError, match=re.escape("writes bytes 0..4 of SRAM, which holds residents")):
         verify([mark, load, dma(instruction), HALT], limits)
 
 
@@ -347,7 +347,7 @@ def test_residents_are_read_and_never_written() -> None:
     verify([mark(sram_bytes=0), *body, HALT], LIMITS)
     for first, size in ((63, 2), (64, 1), (127, 1), (0, 512)):
         said = refused(mark(LOAD), LOAD, *body, dma(fill(first, size, 0)))
-        assert said == f"command 6 (dma.fill): writes bytes {first}..{first + size} of SRAM, where residents are"
+        assert said == f"command 6 (dma.fill): writes bytes {first}..{first + size} of SRAM, which holds residents"
 
 
 def test_residents_come_from_constants_by_dma_into_bytes_of_their_own() -> None:

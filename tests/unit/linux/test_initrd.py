@@ -73,8 +73,8 @@ def test_how_it_ends_is_told_to_a_kernel_that_can_say_it_else_to_the_log(busybox
     [
         ("/", "must have a path such as /data/model.npu, got '/'"),
         ("/a/../init", "must have a path such as"),
-        ("/init", "two files of the kernel would be /init"),
-        ("bin/busybox", "two files of the kernel would be /bin/busybox"),
+        ("/init", "two files of the initramfs have the path /init"),
+        ("bin/busybox", "two files of the initramfs have the path /bin/busybox"),
         ("/init/x", "/init cannot be a file and the folder of /init/x"),
     ],
 )

@@ -81,7 +81,7 @@ def test_operators_are_found_by_a_part_of_their_names(ran: tuple[Program, Result
     assert find_operators(program, "top") == [1]
     assert find_operators(program, "DEN") == [0, 1]
     assert find_operators(program, "matmul") == [0], "its kind"
-    with pytest.raises(UsageError, match=r"operator 'conv9' is no operator of this program: "):
+    with pytest.raises(UsageError, match=r"operator 'conv9' is not an operator of this program: "):
         find_operators(program, "conv9")
 
 

@@ -117,7 +117,7 @@ def test_only_the_faulty_job_fails(executor: Executor) -> None:
 def test_a_unit_that_hangs_fails_its_job(executor: Executor) -> None:
     program = adder()
     executor.faults.add([Fault(AtCommand(command=1, unit="core0.vector"), Hang(hang="core0.vector"))])
-    with pytest.raises(DeviceFaultError, match="TIMEOUT at 0x0: the device does nothing more; it was reset"):
+    with pytest.raises(DeviceFaultError, match="TIMEOUT at 0x0: the device is idle; it was reset"):
         run(executor, program, values())
     assert np.array_equal(run(executor, program, values()).outputs["y0"], values() + 1)
 

@@ -151,10 +151,10 @@ def test_where_a_decision_depends_on_weights_they_are_read(tmp_path: Path) -> No
     zero = integer_model(tmp_path / "zero.onnx", centred=False)
     with Session("tiny", cache_dir=False) as session:
         session.run(plain, timing_only=True)  # nothing depends on them where the unit takes int8 as it is
-        with pytest.raises(ModelError, match=r"^initializer 'w': its values decide what is compiled, and its external"):
+        with pytest.raises(ModelError, match=r"^initializer 'w': its values determine the program, and its external"):
             session.run(zero, timing_only=True)
     with Session("server", cache_dir=False) as session:  # it keeps weights of 4 bits packed
-        with pytest.raises(ModelError, match=r"^initializer 'w': its values decide what is compiled, and its external"):
+        with pytest.raises(ModelError, match=r"^initializer 'w': its values determine the program, and its external"):
             session.run(plain, timing_only=True)
         digests = set()
         for high in (7, 100):
@@ -200,6 +200,6 @@ def test_weights_that_are_written_to_before_they_are_on_the_device_are_an_error(
         program = session.compile(model)
         with model.with_suffix(".bin").open("r+b") as file:
             file.write(b"other")
-        with pytest.raises(FileCutError, match=r"llama\.bin: was written to while weights in it were in use"):
+        with pytest.raises(FileCutError, match=r"llama\.bin: was modified while its weights were in use"):
             session.run(program, arrays(model))
         session.run(session.compile(model), arrays(model))

@@ -130,7 +130,9 @@ def _floats(node: Node, index: int) -> npt.NDArray[np.float32]:
 
 
 @handles(
-    "GatherBlockQuantized", domain=MICROSOFT, limits=["gather_axis differs from quantize_axis", "data is no float"]
+    "GatherBlockQuantized",
+    domain=MICROSOFT,
+    limits=["gather_axis differs from quantize_axis", "data is not float"],
 )
 def gather_block_quantized(node: Node) -> Tensor:
     """Import GatherBlockQuantized: rows of a table that is quantised in blocks."""
