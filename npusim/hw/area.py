@@ -10,7 +10,7 @@ the same structures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from npusim.hw import nodes
@@ -57,6 +57,16 @@ class Structure:
     source: str = _LOGIC
 
 
+def supplies(config: Config) -> Mapping[str, int]:
+    """Millivolts of each clock domain; empty if the node is not known."""
+    technology = config.technology
+    if technology is None or not nodes.known(technology.node_nm):
+        return {}
+    clocks = {CORE: config.clock_hz, MATRIX: config.matrix_hz, VECTOR: config.vector_hz}
+    given = technology.voltage_mv
+    return {domain: given or nodes.supply_mv(technology.node_nm, hz) for domain, hz in clocks.items()}
+
+
 def structures(config: Config) -> Iterator[Structure]:
     """Every component of a device but the DRAM interface."""
     cores, matrix, vector, dma, sram, l2 = (
@@ -79,7 +89,8 @@ def structures(config: Config) -> Iterator[Structure]:
         yield Structure("vector", VECTOR, "lane", lanes, cells=cells, bits=lanes * lane_bits(vector))
     if config.scalar is not None:
         bits = cores * 4 * 32
-        cells = cores * (_FLOAT_MULTIPLIER + _FLOAT_ADDER) + bits * _REGISTER
+        tight = _tightness(config, CORE, config.clock_hz)
+        cells = cores * (_FLOAT_MULTIPLIER + _FLOAT_ADDER) * tight + bits * _REGISTER
         yield Structure("scalar", CORE, "scalar", cores, cells=cells, bits=bits)
     channels = cores * dma.channels
     # A channel buffers its outstanding bursts, and has a register behind the buffer, whose clock is part of a transfer.
@@ -187,7 +198,13 @@ def pe_um2(config: Config, matrix: MatrixConfig) -> float:
     arithmetic = max(
         (float(rate) * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0
     )
-    return arithmetic + pe_bits(config, matrix) * _REGISTER
+    return arithmetic * _tightness(config, MATRIX, config.matrix_hz) + pe_bits(config, matrix) * _REGISTER
+
+
+def _tightness(config: Config, domain: str, hz: int) -> float:
+    """Area of the arithmetic of a domain relative to the tables: gates are larger where a clock leaves less time."""
+    supply = supplies(config).get(domain)
+    return nodes.tightness(config.technology.node_nm, supply, hz) if config.technology and supply else 1.0
 
 
 def _arithmetic_um2(dtype: str) -> float:
@@ -216,8 +233,10 @@ def lane_um2(config: Config, vector: VectorConfig) -> float:
     floats."""
     bits = lane_bits(vector)
     if computes_floats(config):
-        return _FLOAT_MULTIPLIER * (min(24, 6 * vector.lane_bytes) / 24) ** 2 + _FLOAT_ADDER + bits * _REGISTER
-    return _MULTIPLIER * (vector.lane_bytes / 8) ** 2 + _ADDER + bits * _REGISTER
+        arithmetic = _FLOAT_MULTIPLIER * (min(24, 6 * vector.lane_bytes) / 24) ** 2 + _FLOAT_ADDER
+    else:
+        arithmetic = _MULTIPLIER * (vector.lane_bytes / 8) ** 2 + _ADDER
+    return arithmetic * _tightness(config, VECTOR, config.vector_hz) + bits * _REGISTER
 
 
 def lane_bits(vector: VectorConfig) -> int:

@@ -7,11 +7,10 @@ are published at the nominal supply and grow with the square of the supply, leak
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 
 from npusim.hw import actions as act
 from npusim.hw import nodes
-from npusim.hw.area import CORE, LAYOUT, MATRIX, VECTOR, chip_mm, column_bytes, computes_floats, structures
+from npusim.hw.area import CORE, LAYOUT, MATRIX, VECTOR, chip_mm, column_bytes, computes_floats, structures, supplies
 from npusim.hw.config import Config
 from npusim.hw.costs import ActionCost, ActionCosts
 from npusim.hw.dram_kinds import CACTI_IO, KINDS, interface
@@ -59,16 +58,6 @@ def idle_costs(config: Config) -> ActionCosts:
     off = ActionCost(0, f"the description: technology.idle = {state}")
     stopped = set() if state == RUNNING else {*act.CLOCKS} if state != POWER_GATED else {*act.OF_TIME}
     return ActionCosts({name: off if name in stopped else costs[name] for name in act.OF_TIME})
-
-
-def supplies(config: Config) -> Mapping[str, int]:
-    """Millivolts of each clock domain; empty if the node is not known."""
-    technology = config.technology
-    if technology is None or not nodes.known(technology.node_nm):
-        return {}
-    clocks = {CORE: config.clock_hz, MATRIX: config.matrix_hz, VECTOR: config.vector_hz}
-    given = technology.voltage_mv
-    return {domain: given or nodes.supply_mv(technology.node_nm, hz) for domain, hz in clocks.items()}
 
 
 def _derived(config: Config) -> dict[str, ActionCost]:

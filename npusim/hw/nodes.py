@@ -44,11 +44,12 @@ _SINCE_N7 = {
 """TSMC: relative to 7 nm. N2 by its 25 to 30 % less energy and 10 to 15 % more speed, the middle."""
 
 _AREA = (
-    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51), (20, 0.21), (16, 0.19),
+    (130, 6.4), (90, 2.8), (65, 1.5), (45, 1.0), (32, 0.46), (28, 0.19 * 0.85 / 0.51 * 0.925), (20, 0.21), (16, 0.19),
     (14, 0.17), (10, 0.1), (7, 0.059), *((nm, 0.059 * row[0]) for nm, row in _SINCE_N7.items()),
 )  # fmt: skip
 """STILLMAKER: area of the same logic, by that at 45 nm. It has no 28 nm: NVDLA's primer gives the design of 32 MACs as
-0.85 mm2 there and 0.51 mm2 at 16 nm."""
+0.85 mm2 there and 0.51 mm2 at 16 nm, at the same clock of 1 GHz, for which gates are 7.5 % larger at 28 nm (see
+``tightness``)."""
 _TRANSISTORS = (
     (130, 0.92), (90, 1.6), (65, 3.3), (40, 7.7), (28, 15.3), (20, 22.1), (16, 28.9), (10, 52.5), (7, 96.3),
     *((nm, 96.3 / row[0]) for nm, row in _SINCE_N7.items()),
@@ -87,8 +88,6 @@ _NOMINAL = (
 """Nominal supply in volts: that of the models in STILLMAKER (PTM); IRDS 2022 below 7 nm; 45 nm as ITRS 2010."""
 _LOWEST, _HIGHEST = 0.6, 1.1
 """Chosen: limits of the supply, relative to nominal; below, SRAM cells are not stable, above, transistors age."""
-_STEP_MV = 10
-"""Chosen: supplies are set in steps of so many millivolts."""
 _DELAY = {
     130: (-76.65, 334.9, -493.4, 275.8),
     90: (-60.34, 262.5, -384.2, 210.9),
@@ -103,6 +102,9 @@ _DELAY = {
 models from 20 nm on. Its 45 and 32 nm, 12 and 43 ps by model, are left out: interpolation gives 17 and 16 ps."""
 _FO4_A_CYCLE = 44
 """CHINNERY: the length of a cycle of automatically placed and routed logic, in delays of such inverters."""
+
+_TIGHTNESS = ((1, 6351.0), (3, 4974.0), (4, 4620.0), (5, 4595.0))
+"""ALADDIN: um2 of a 32-bit multiplier at 40 nm by the cycle in ns that it is synthesised for; the same beyond 5 ns."""
 
 _LEAKAGE_40 = 2.25 / 278
 """ALADDIN: microwatts of 1 um2 of cells at 40 nm, an adder's."""
@@ -190,7 +192,7 @@ def fo4_ps(node: int, relative: float) -> float:
 def _supplies(node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Supplies of a node in millivolts, and the highest clock in Hz at each."""
     nominal = nominal_mv(node)
-    steps = range(_STEP_MV * round(_LOWEST * nominal / _STEP_MV), round(_HIGHEST * nominal) + 1, _STEP_MV)
+    steps = range(round(_LOWEST * nominal), round(_HIGHEST * nominal) + 1)
     return tuple(steps), tuple([fastest_hz(node, supply) for supply in steps])
 
 
@@ -206,6 +208,14 @@ def supply_mv(node: int, hz: int) -> int:
     """The lowest supply in millivolts at which a clock runs; the highest supply for clocks that run at none."""
     steps, clocks = _supplies(node)
     return steps[min(bisect_left(clocks, hz), len(steps) - 1)]
+
+
+@functools.cache
+def tightness(node: int, supply: int, hz: int) -> float:
+    """Area of arithmetic for a clock at a supply in millivolts, relative to 1 ns at 40 nm and the nominal supply."""
+    cycle = 1e12 / hz / fo4_ps(node, supply / nominal_mv(node))
+    points = [(1000 * ns / fo4_ps(40, 1.0), area / _TIGHTNESS[0][1]) for ns, area in _TIGHTNESS]
+    return between(points, min(cycle, points[-1][0]))
 
 
 def supply_range_mv(node: int) -> tuple[int, int]:

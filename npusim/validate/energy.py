@@ -65,7 +65,8 @@ def _designs(records: Sequence[DataRow], item: str) -> Iterator[tuple[DataRow, s
 
 
 def _at(config: Config, record: DataRow) -> Config:
-    return config.with_(**{"technology.node": f"{record.size('node_nm')} nm"})
+    node = record.size("node_nm")
+    return config.with_(**{"technology.node": f"{node} nm", "technology.voltage": f"{nodes.nominal_mv(node)} mV"})
 
 
 def _kind(name: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from npusim.hw.area import area
 from npusim.hw.config import Config, load_config
+from npusim.hw.nodes import nominal_mv
 from npusim.runtime import Session
 from npusim.validate.base import DataPoint
 from npusim.validate.energy import FITTED
@@ -65,7 +66,8 @@ def test_the_layout_of_nvdla_is_the_least_squares_of_two_designs() -> None:
 
 
 def _at(macs: str, node: int, factor: int) -> Config:
-    return load_config(f"nvdla_{macs}").with_(**{"technology.node": f"{node} nm", "technology.logic_layout": factor})
+    keys = {"node": f"{node} nm", "voltage": f"{nominal_mv(node)} mV", "logic_layout": factor}
+    return load_config(f"nvdla_{macs}").with_(**{f"technology.{key}": value for key, value in keys.items()})
 
 
 @pytest.mark.slow
