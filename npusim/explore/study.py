@@ -31,6 +31,7 @@ from npusim.explore.search import Rounds, exhaustive
 from npusim.explore.space import Design, Space
 from npusim.explore.store import StudyStore
 from npusim.explore.workers import Here, Pool, Processes, default_count
+from npusim.hw.technology import UNPRICED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,8 @@ class Study:
         self.space = space
         self.objectives = Objectives(space)
         self.screen = Screen(space, self.objectives, area)
-        self.notes: list[str] = []
+        free = [key for key in dict.fromkeys(axis.key for axis in space.axes) if key in UNPRICED]
+        self.notes: list[str] = [f"{key} has no price: {UNPRICED[key]}" for key in free]
         self._table: EstimateTable | None = None
         self._simulator: Simulator | None = None
         if evaluate is None:

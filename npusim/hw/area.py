@@ -75,7 +75,11 @@ def structures(config: Config) -> Iterator[Structure]:
     if matrix is not None:
         pes = cores * matrix.elements
         bits = pes * pe_bits(config, matrix)
-        yield Structure("matrix", MATRIX, "pe", pes, cells=pes * pe_um2(config, matrix), bits=bits)
+        # Stationary operands beyond two for each PE wait in a memory beside the array.
+        waiting = matrix.elements * operand_bits(matrix) // 8 * (matrix.weight_buffers - 2)
+        memories = ((waiting, cores),) if waiting > 0 else ()
+        cells = pes * pe_um2(config, matrix)
+        yield Structure("matrix", MATRIX, "pe", pes, cells, memories=memories, bits=bits)
         if matrix.accumulator_bytes:
             columns = matrix.cols * matrix.arrays
             size = column_bytes(config, matrix) * columns
@@ -127,8 +131,10 @@ def _memory(name: str, key: str, size: int, count: int, ports: int, domain: str 
 
 def _multiplexed(config: Config) -> int:
     """Bits times ports of the crossbars between the banks and the units of all cores."""
-    units = sum(unit is not None for unit in (config.matrix, config.vector, config.scalar))
-    return 8 * config.cores * config.sram.total_bytes_per_cycle * (units + config.dma.channels)
+    whole = config.sram.total_bytes_per_cycle
+    ports = [unit.port_bytes_per_cycle or whole for unit in (config.matrix, config.vector) if unit is not None]
+    widths = sum(ports) + whole * ((config.scalar is not None) + config.dma.channels)
+    return 8 * config.cores * widths
 
 
 def _routed(config: Config) -> int:
@@ -214,14 +220,16 @@ def _arithmetic_um2(dtype: str) -> float:
     return _FLOAT_MULTIPLIER * (bits / 24) ** 2 + _FLOAT_ADDER
 
 
+def operand_bits(matrix: MatrixConfig) -> int:
+    """Width of an operand register of a PE. A type that takes several cycles is computed in pieces of this width."""
+    widths = (_WIDTH[dtype] if rate >= 1 else int(_WIDTH[dtype] * rate) for dtype, rate in matrix.throughput.items())
+    return max(widths, default=8)
+
+
 def pe_bits(config: Config, matrix: MatrixConfig) -> int:
     """Register bits of a PE: operands passed on, stationary operands and their next values, a sum or a product,
-    scratchpads.
-
-    A type that takes several cycles is computed in pieces, and the registers have the width of a piece.
-    """
-    widths = (_WIDTH[dtype] if rate >= 1 else int(_WIDTH[dtype] * rate) for dtype, rate in matrix.throughput.items())
-    width = max(widths, default=8)
+    scratchpads."""
+    width = operand_bits(matrix)
     held = 1 if matrix.dataflow == "output_stationary" else min(2, matrix.weight_buffers)
     sums = 2 * width if matrix.model in ("direct", "grid") else 8 * ACCUMULATOR_BYTES
     extra = 8 * config.technology.pe_register_bytes if config.technology is not None else 0

@@ -190,6 +190,14 @@ _ROWS = (
         cl=20, cwl=10, rcd_rd=31, rcd_wr=15, rp=26, ras=45, rc=72, rfc=560, refi=6240,
         rrd_s=4, rrd_l=5, faw=24, ccd_s=2, ccd_l=4, wr=33, rtp=9, wtr_s=7, wtr_l=10,
     ),
+    # One stack identifier of the four of a stack of 16 dies.
+    DramPart(
+        "HBM4_8000Mbps", "Ramulator 2.1 python/ramulator/dram/hbm4.py at commit 10dc869, HBM4_32Gb_4Hi",
+        rate=8000, tck_ps=500, bits=32, burst_length=8, groups=2, banks=8, rows=16384, row_bytes=1024,
+        pseudo=2, dual=True, act_slots=2,
+        cl=20, cwl=10, rcd_rd=39, rcd_wr=19, rp=33, ras=57, rc=90, rfc=800, refi=7800,
+        rrd_s=5, rrd_l=7, faw=30, ccd_s=2, ccd_l=4, wr=42, rtp=12, wtr_s=9, wtr_l=13,
+    ),
     DramPart(
         "LPDDR4_4266", "DRAMSys configs/memspec/JEDEC_1Gbx16_LPDDR4-4266.json",
         rate=4266, tck_ps=469, bits=16, burst_length=16, groups=1, banks=8, rows=131072, row_bytes=2048,

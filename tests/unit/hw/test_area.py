@@ -36,7 +36,8 @@ def test_what_nobody_says_is_not_known() -> None:
 def test_a_pe_by_hand() -> None:
     config = EDGE.with_(**{"technology.node": "45 nm", "matrix.throughput": {"int8": 1}, "technology.logic_layout": 1})
     assert pe_bits(config, config.matrix) == 8 + 2 * 8 + 32
-    cells = 6350 / 16 + 278 + 56 * 5.98
+    tight = nodes.tightness(45, nodes.supply_mv(45, 10**9), 10**9)
+    cells = (6350 / 16 + 278) * tight + 56 * 5.98
     assert area(config)["matrix"] == pytest.approx(1024 * cells / nodes.area_factor(40), abs=1)
 
 

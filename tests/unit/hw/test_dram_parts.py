@@ -29,6 +29,7 @@ HBM2_2000Mbps        2000 1000 64 4 4 4 65536 1024 | 2 1 2 | 14 5 14 12 14 34 35
 HBM2_2400Mbps        2400 833 64 4 4 4 65536 1024 | 2 1 2 | 17 6 17 14 17 40 421 4682 5 5 19 2 4 19 6 8 10
 DDR5_6400AN          6400 312 32 16 4 4 131072 4096 | 1 0 1 | 46 44 46 46 46 103 1315 12500 16 16 80 8 16 96 24 5 32
 HBM3_6400Mbps        6400 625 32 8 4 4 32768 1024 | 2 1 2 | 20 10 31 15 26 45 560 6240 4 5 24 2 4 33 9 7 10
+HBM4_8000Mbps        8000 500 32 8 2 8 16384 1024 | 2 1 2 | 20 10 39 19 33 57 800 7800 5 7 30 2 4 42 12 9 13
 LPDDR4_4266          4266 469 16 16 1 8 131072 2048 | 1 0 1 | 36 18 39 39 39 90 812 8341 22 22 86 8 8 39 17 22 22
 """
 # peak of a channel in bytes a second, MiB of a rank or pseudo channel, bytes of a burst, clocks that its data take
@@ -50,6 +51,7 @@ DERIVED = {
     "HBM2_2400Mbps": (38415366146, 1024, 32, 2),
     "DDR5_6400AN": (25641025641, 8192, 64, 8),
     "HBM3_6400Mbps": (51200000000, 512, 32, 2),
+    "HBM4_8000Mbps": (64000000000, 256, 32, 2),
     "LPDDR4_4266": (8528784648, 2048, 32, 8),
 }
 
@@ -74,7 +76,7 @@ def test_what_follows_from_a_row(name: str) -> None:
     assert abs(transfers - round(transfers)) < 0.01
 
 
-TRANSFERS = {"DDR": 2, "LPDDR3": 2, "LPDDR4": 2, "LPDDR5": 8, "HBM": 2, "HBM3": 4, "GDDR6": 8}
+TRANSFERS = {"DDR": 2, "LPDDR3": 2, "LPDDR4": 2, "LPDDR5": 8, "HBM": 2, "HBM3": 4, "HBM4": 4, "GDDR6": 8}
 """Transfers per pin in one clock of the command bus, by standard."""
 REFRESH_NS = {"DDR4": 7800, "DDR5": 3900, "LPDDR": 3900, "HBM": 3900, "GDDR6": 7800}
 """tREFI by standard."""
@@ -103,6 +105,25 @@ def test_a_row_keeps_to_its_standard(name: str) -> None:
     assert part.rc <= part.rfc < part.refi
     refresh = OTHER_REFRESH.get(name) or of_standard(REFRESH_NS, name)
     assert part.refi * part.tck_ps / 1000 == pytest.approx(refresh, rel=0.01)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_refresh_takes_a_small_share(name: str) -> None:
+    assert 0.01 <= PARTS[name].rfc / PARTS[name].refi <= 0.11
+
+
+def test_a_denser_part_refreshes_for_longer() -> None:
+    """Between parts of one standard and source that differ in their rows alone."""
+    pairs = [
+        (small, large)
+        for small in PARTS.values()
+        for large in PARTS.values()
+        if (small.source, small.rate, small.bits, small.banks, small.groups) ==
+        (large.source, large.rate, large.bits, large.banks, large.groups) and small.rows < large.rows
+    ]  # fmt: skip
+    assert pairs
+    for small, large in pairs:
+        assert small.rfc < large.rfc
 
 
 def test_every_part_is_here() -> None:
