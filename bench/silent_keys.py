@@ -112,10 +112,8 @@ def scan(graph: Graph, base: Config, verbose: str = "") -> Counter[str]:
                 kind = "named" if key in estimates.unseen else "silent"
             found[kind] += 1
             if kind != "followed" and verbose:
-                print(
-                    f"  {verbose}: {key} = {value}: {kind}, {100 * moved:+.1f} % as {100 * estimated:+.1f} %",
-                    flush=True,
-                )
+                moves = f"simulated {100 * moved:+.1f} %, estimated {100 * estimated:+.1f} %"
+                print(f"  {verbose}: {key} = {value}: {kind}: {moves}", flush=True)
     return found
 
 
