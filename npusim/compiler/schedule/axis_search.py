@@ -19,6 +19,7 @@ from npusim.compiler.schedule.regions import Region, are_disjoint, join, overlap
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
 from npusim.compiler.schedule.sharding import buffer_rows, core_context, cut_group, even_bands, like, touched_by
 from npusim.compiler.schedule.shards import Shard, axes_of
+from npusim.compiler.schedule.slots import CONSTANTS
 from npusim.errors import CompileError
 from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
@@ -225,10 +226,15 @@ class AxisSearch:
             places = {buffer: (like(buffer, buffer.nbytes, 0), 0) for buffer in local}
             context.views = {tensor: view.moved(places) for tensor, view in context.views.items()}
         try:
-            return fit(ScheduleStep([group]), context).lowerings[0].estimate()
+            fitted = fit(ScheduleStep([group]), context)
         except CompileError:
             return None
+        # Constants that a core holds leave it less room for those of later layers, which are loaded meanwhile.
+        held = sum(spec.total for spec in fitted.specs[0] if spec.name in CONSTANTS)
+        return fitted.lowerings[0].estimate() + held * 10**12 // (dram_model(context.config).bandwidth * _HELD)
 
 
+_HELD = 8
+"""A fraction 1/4 of the time to load the constants that a core holds is added to its estimate."""
 _SHARE = 4
 """A tensor larger than 1/4 of the scratchpad is not expected to fit there."""
