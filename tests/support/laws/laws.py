@@ -340,9 +340,10 @@ def more_hardware(rng: Random, config: Config) -> Case | None:
 def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     """A graph on one core and on several, which share nothing, or have multicast or an exchange network.
 
-    The bound is the larger of two times: the traffic at the DRAM bandwidth; and the path of layers, each with a DRAM
-    read and write, set-up, fill and drain. The allowed traffic is that of one core if cores share data. Otherwise each
-    core may load the weights of a layer, or its whole input.
+    The bound is the largest of three times: the traffic at the DRAM bandwidth; the path of layers, each with a DRAM
+    read and write, set-up, fill and drain; and the weights at the bandwidth of a memory for constants. The allowed
+    traffic is that of one core if cores share data. Otherwise each core may load the weights of a layer, or its whole
+    input.
     """
     count = rng.choice((2, 3, 4, 8))
     kind = rng.choice(({}, {"interconnect.multicast": True}, {"exchange.bytes_per_cycle": 32}))
@@ -352,10 +353,12 @@ def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     path = len(convs) * (2 * config.dram.latency_ps + cycles * 10**12 // config.clock_hz)
     sizes = [(op.input(1).nbytes, op.input(0).nbytes) for op in convs]
     apart = sum(min(count * weights, weights + (count + 1) * image) for weights, image in sizes)
+    constants = config.constants
+    loading = sum(weights for weights, _ in sizes) * 1e12 / constants.bandwidth if constants is not None else 0
 
     def ratio(found: Measured) -> float:
         one, several = found["one"], found["many"]
-        bound = max(several.traffic / config.dram.bandwidth * 1e12, path)
+        bound = max(several.traffic / config.dram.bandwidth * 1e12, path, loading)
         shares = many.interconnect.multicast or many.exchange is not None
         moved = one.traffic if shares else max(one.traffic, apart)
         return max(several.time_ps / max(one.time_ps / (0.8 * count), 1.25 * bound), several.traffic / (1.15 * moved))

@@ -48,7 +48,7 @@ def problems(source):
 SHIPPED = (
     "cpu_reference", "edge", "edge_tpu", "ethos_u55_128", "ethos_u65_256", "gemmini", "gemmini_mesh16", "intel_npu27",
     "intel_npu40", "mobile", "nvdla_1024", "nvdla_128", "nvdla_2048", "nvdla_256", "nvdla_32", "nvdla_512", "nvdla_64",
-    "nvdla_small", "rk3588_core", "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
+    "nvdla_small", "rk3588", "rk3588_core", "scalesim", "server", "tiny", "tpuv1", "tpuv4", "tpuv6e", "tpuv7",
 )  # fmt: skip
 
 
