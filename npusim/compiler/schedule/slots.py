@@ -68,6 +68,17 @@ def without(free: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
     return [(low, high) for low, high in found if low < high]
 
 
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """Aligned spans in order; those that touch as one."""
+    found: list[Span] = []
+    for low, high in sorted(spans):
+        if found and low <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], align(high))
+        else:
+            found.append((low, align(high)))
+    return found
+
+
 class LastUses:
     """The last step that used each byte of the scratchpad; -1 for none."""
 
@@ -77,8 +88,7 @@ class LastUses:
 
     def add(self, spans: Sequence[Span], step: int) -> None:
         """Record that a step uses byte ranges."""
-        for low, high in spans:
-            high = align(high)
+        for low, high in _joined(spans):
             first, last = bisect_left(self._starts, low), bisect_right(self._starts, high) - 1
             self._starts[first : last + 1], self._steps[first : last + 1] = [low, high], [step, self._steps[last]]
 
