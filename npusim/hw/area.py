@@ -9,6 +9,7 @@ the same structures.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ class Structure:
     source: str = _LOGIC
 
 
+@functools.lru_cache(8)
 def supplies(config: Config) -> Mapping[str, int]:
     """Millivolts of each clock domain; empty if the node is not known."""
     technology = config.technology
@@ -67,8 +69,13 @@ def supplies(config: Config) -> Mapping[str, int]:
     return {domain: given or nodes.supply_mv(technology.node_nm, hz) for domain, hz in clocks.items()}
 
 
-def structures(config: Config) -> Iterator[Structure]:
+@functools.lru_cache(8)
+def structures(config: Config) -> tuple[Structure, ...]:
     """Every component of a device but the DRAM interface."""
+    return tuple(_structures(config))
+
+
+def _structures(config: Config) -> Iterator[Structure]:
     cores, matrix, vector, dma, sram, l2 = (
         config.cores, config.matrix, config.vector, config.dma, config.sram, config.l2,
     )  # fmt: skip
@@ -186,6 +193,7 @@ def _phy(config: Config) -> CostItem:
     return CostItem("phy", found.um2, found.source if found.um2 is not None else UNKNOWN)
 
 
+@functools.lru_cache(8)
 def chip_mm(config: Config) -> float:
     """The edge of the chip in mm, its known components as a square: the length of a path from the DRAM to a core."""
     return math.sqrt(sum(_area(config, each).value or 0 for each in structures(config)) / 1e6)
