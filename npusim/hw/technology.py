@@ -25,6 +25,8 @@ UNPRICED: Mapping[str, str] = {
         ("matrix.dataflow", "matrix.model", "interconnect.arbitration", "queue_depth"),
         "a choice of organisation whose control logic has no published area",
     ),
+    "matrix.accumulator_bytes": "less of it can be faster, because the compiler chooses other tiles",
+    "matrix.weight_bits": "no source gives the area of what unpacks weights",
     "interconnect.multicast": "a write to several cores uses the wires of one",
     "interconnect.separate_code_port": "instructions come from the host",
 }  # fmt: skip

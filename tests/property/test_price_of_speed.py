@@ -75,27 +75,30 @@ def is_dearer(config: Config, than: Config) -> bool:
     return any((value or 0) > (before.get(name) or 0) for name, value in prices(config).items())
 
 
-def free(config: Config) -> set[str]:
-    """Keys with a value that makes a device more than 1 % faster and nothing dearer."""
-    found, base = set(), time_ps(config)
+def free(config: Config) -> dict[str, float]:
+    """Keys with a value that makes a device faster and nothing dearer, with the smallest relative time."""
+    found: dict[str, float] = {}
+    base = time_ps(config)
     for path, entry, value in walk(config):
         if path.startswith(("host.", "energy.", "area.", "name", "description", "pci.", "firmware.")):
             continue
         for other in others(entry, value):
             try:
                 variant = config.with_(**{path: other})
-                faster = time_ps(variant) < 0.99 * base
+                relative = time_ps(variant) / base
             except NpusimError:
                 continue
-            if faster and not is_dearer(variant, config):
-                found.add(path)
+            if relative < 1 and not is_dearer(variant, config):
+                found[path] = min(relative, found.get(path, 1))
     return found
 
 
 @pytest.mark.slow
 def test_a_faster_device_is_dearer_or_the_key_is_listed() -> None:
-    found = set().union(*(free(config) for config in DEVICES))
-    assert found == set(UNPRICED)
+    found = [free(config) for config in DEVICES]
+    # Of two schedules that take the same time within 1 %, either may be chosen.
+    assert {key for each in found for key, relative in each.items() if relative < 0.99} <= set(UNPRICED)
+    assert set(UNPRICED) <= {key for each in found for key in each}
 
 
 @pytest.mark.parametrize(
