@@ -276,6 +276,11 @@ REFUSED: list[tuple[Schedule, Config, str]] = [
     (Schedule(memory=(TensorMemory("nothing", DRAM),)), EDGE, "memory: nothing: no such tensor"),
     (Schedule(memory=(TensorMemory("x", DRAM),)), EDGE, "memory: x: shares a DRAM buffer with an input"),
     (Schedule(shards=(LayerShard("nothing", 1),)), FOUR, "shards: no layer nothing"),
+    (
+        Schedule(cores=4, shards=(LayerShard("conv", 2, 0, True), LayerShard("conv_1", None))),
+        FOUR,
+        "shards: conv: halo must be false unless all layers that read its result are cut along the same rows",
+    ),
     (Schedule(fused_attention=("nothing",)), EDGE, "fused_attention: no attention begins with nothing"),
 ]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.compiler.lower.base import SlotSpec
-from npusim.compiler.schedule.slots import Span, place_slots
+from npusim.compiler.schedule.slots import LastUses, Span, place_slots
 from npusim.hw.memory import ALIGNMENT, align
 from npusim.isa.base import Space
 
@@ -106,3 +106,30 @@ def test_slots_that_no_span_holds_together_take_several(low_end: bool) -> None:
     free = [(0, 2 * ALIGNMENT), (4 * ALIGNMENT, 6 * ALIGNMENT)]
     wanted = [0, 4, 5] if low_end else [4, 1, 0]
     assert place_slots(specs, free, low_end=low_end) == [number * ALIGNMENT for number in wanted]
+
+
+@given(st.lists(st.tuples(spans(2), st.integers(0, 9)), max_size=6), st.integers(1, 12), spans(), st.integers(-1, 9))
+def test_ranges_are_those_of_the_oldest_and_of_the_most_recent_use(
+    steps: list[tuple[list[Span], int]], size: int, free: list[Span], limit: int
+) -> None:
+    """Against the last use of each aligned unit of bytes. No other range is older; none is more recent than those with
+    equally late last uses."""
+    uses, last = LastUses(), [-1] * 48
+    for ranges, step in steps:
+        uses.add(ranges, step)
+        for low, high in ranges:
+            last[low // ALIGNMENT : high // ALIGNMENT] = [step] * ((high - low) // ALIGNMENT)
+    nbytes = size * ALIGNMENT
+    options = [
+        (start, last[start // ALIGNMENT : start // ALIGNMENT + size])
+        for low, high in free
+        for start in range(low, high - nbytes + 1, ALIGNMENT)
+    ]
+    oldest, recent = uses.oldest(nbytes, free), uses.recent(nbytes, free, limit)
+    if not options:
+        assert oldest is None
+        assert recent is None
+        return
+    found = dict(options)
+    assert max(found[oldest]) == min(max(steps) for steps in found.values())
+    assert max(*found[recent], limit) == min(max(*steps, limit) for steps in found.values())
