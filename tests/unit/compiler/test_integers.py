@@ -377,7 +377,8 @@ def test_what_other_operators_read_is_not_computed_again_by_a_table() -> None:
         )
         value = quantized(build, build.add("binary", [real, share], {"fn": Binary.MUL}), 0.1, 1, I8)
         again = quantized(build, dequantized(build, value, 0.1, 1), 0.2, 3, I8)
-        return build.finish([again, value] if others else [again])
+        beside = [build.add("transpose", [value], {"perm": (1, 0)})] if others else []
+        return build.finish([again, *beside])
 
     assert [kind for kind, _ in shown(graph(False))] == ["lookup"]
-    assert [kind for kind, _ in shown(graph(True))] == ["lookup", "dequantize", "quantize"]
+    assert [kind for kind, _ in shown(graph(True))] == ["lookup", "dequantize", "quantize", "transpose"]
