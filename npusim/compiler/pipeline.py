@@ -16,7 +16,7 @@ from npusim.compiler.passes.exported_forms import restore_operators
 from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.passes.fusion import fold_affine, integerize
 from npusim.compiler.passes.hoist_elementwise import raise_elements
-from npusim.compiler.passes.integer_movement import dequantize_in_each
+from npusim.compiler.passes.integer_movement import dequantize_in_each, resample_together
 from npusim.compiler.passes.legalize import legalize, separate_outputs, unsupported
 from npusim.compiler.passes.long_topk import topk_in_blocks
 from npusim.compiler.passes.narrow_weights import narrow_weights
@@ -242,7 +242,6 @@ def _rewritten(graph: Graph, config: Config, budget: Budget) -> Graph:
     # bias. Narrowing comes last, when transposed convolutions are convolutions and weights have their final values.
     floats = scale_results(restore_operators(simplify(graph)))
     integers = separate_phases(integerize(dynamic_quantization(floats), config))
-    legal = legalize(
-        topk_in_blocks(raise_elements(leave_out_padded_taps(pad_in_convolutions(integers))), config), budget
-    )
+    together = resample_together(leave_out_padded_taps(pad_in_convolutions(integers)))
+    legal = legalize(topk_in_blocks(raise_elements(together), config), budget)
     return dequantize_in_each(tabulate(narrow_weights(fold_affine(legal), config), config))

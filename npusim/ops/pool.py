@@ -25,6 +25,7 @@ from npusim.ops.base import (
     narrow,
     operand,
     present,
+    widen,
     widened,
 )
 from npusim.ops.matrix import check_window, image, spatial, window_extent
@@ -111,42 +112,60 @@ def _pool(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [narrow(y if op.output.dtype is DType.FLOAT64 or fn == "max" else y.astype(np.float32), op.output.dtype)]
 
 
+def resampled_axes(op: Op) -> list[tuple[int, int]]:
+    """The axes that a resampling runs along, in order, each with the number of the input of its index table."""
+    second = op.attrs["second"]
+    return [(op.attrs["axis"], 1), *([] if second is None else [(second, 3)])]
+
+
 def _infer_resample(inputs: Inputs, attrs: Attrs) -> list[Result]:
-    x, index, weight = (operand(inputs, i) for i in range(3))
-    axis = attrs["axis"]
-    check_axis(axis, len(x.shape))
-    if len(index.shape) != 2 or index.shape != weight.shape:
-        raise ModelError(f"index and weight must be [n, taps], got {list(index.shape)} and {list(weight.shape)}")
-    if index.dtype is not DType.INT32 or weight.dtype is not DType.FLOAT32:
-        raise ModelError(f"index must be int32 and weight float32, got {index.dtype.label} and {weight.dtype.label}")
-    if index.data is not None and index.size and int(index.data.max()) >= x.shape[axis]:
-        raise ModelError(f"index {int(index.data.max())} is outside axis {axis} of {list(x.shape)}")
-    return [((*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), result_type(x.dtype, attrs))]
+    shape, second = list(operand(inputs, 0).shape), attrs["second"]
+    if (second is None) != (len(inputs) == 3) or second == attrs["axis"]:
+        raise ModelError(f"a second axis, other than {attrs['axis']}, has tables of its own; got {second}")
+    for axis, first in ((attrs["axis"], 1), *([] if second is None else [(second, 3)])):
+        index, weight = operand(inputs, first), operand(inputs, first + 1)
+        check_axis(axis, len(shape))
+        if len(index.shape) != 2 or index.shape != weight.shape:
+            raise ModelError(f"index and weight must be [n, taps], got {list(index.shape)} and {list(weight.shape)}")
+        if index.dtype is not DType.INT32 or weight.dtype is not DType.FLOAT32:
+            raise ModelError(
+                f"index must be int32 and weight float32, got {index.dtype.label} and {weight.dtype.label}"
+            )
+        if index.data is not None and index.size and int(index.data.max()) >= shape[axis]:
+            raise ModelError(f"index {int(index.data.max())} is outside axis {axis} of {shape}")
+        shape[axis] = index.shape[0]
+    return [(tuple(shape), result_type(operand(inputs, 0).dtype, attrs))]
 
 
 def _constant_tables(inputs: Inputs, attrs: Attrs) -> bool:
     """the index and weight tables are constants"""
-    return operand(inputs, 1).is_constant and operand(inputs, 2).is_constant
+    return all(operand(inputs, index).is_constant for index in range(1, len(inputs)))
 
 
 def _resample(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
-    x, index, weight, axis = present(arrays, 0), present(arrays, 1), present(arrays, 2), op.attrs["axis"]
+    x = present(arrays, 0)
+    for axis, first in resampled_axes(op):
+        x = _along(x, op.output.dtype, present(arrays, first), present(arrays, first + 1), axis)
+    return [x]
+
+
+def _along(x: Array, dtype: DType, index: Array, weight: Array, axis: int) -> Array:
     if index.shape[1] == 1 and bool(np.all(weight == 1)) and bool(np.all(index >= 0)):
         # One tap of weight 1 only moves elements: integers beyond 24 bits would not survive float32.
-        return [np.take(x, index[:, 0], axis=axis)]
-    wide = widened(op, arrays, 0).astype(np.float32)
+        return np.take(x, index[:, 0], axis=axis)
+    wide = widen(x, dtype).astype(np.float32)
     shape = [1] * x.ndim
     shape[axis] = index.shape[0]
     # In float32 and tap by tap: the order and width of the unit's additions.
-    y = np.zeros(op.output.shape, np.float32)
+    y = np.zeros((*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :]), np.float32)
     for tap in range(index.shape[1]):
-        counts = (index[:, tap] >= 0).reshape(shape)  # masked, because 0 * infinity is not 0
+        counts = (index[:, tap] >= 0).reshape(shape)  # masked, not weighted by 0: 0 times infinity is not nothing
         term = weight[:, tap].reshape(shape) * np.take(wide, np.maximum(index[:, tap], 0), axis=axis)
         y = y + np.where(counts, term, np.float32(0))
-    if op.output.dtype.is_integer:
-        info = np.iinfo(op.output.dtype.storage)
-        return [np.clip(np.rint(y).astype(np.float64), info.min, info.max).astype(op.output.dtype.storage)]
-    return [narrow(y, op.output.dtype)]
+    if dtype.is_integer:
+        info = np.iinfo(dtype.storage)
+        return np.clip(np.rint(y).astype(np.float64), info.min, info.max).astype(dtype.storage)
+    return narrow(y, dtype)
 
 
 define(
@@ -173,13 +192,13 @@ define(
 )
 define(
     "resample",
-    "x, index, weight",
+    "x, index, weight, second_index*, second_weight*",
     "y[.., j, ..] = sum over t of weight[j, t] * x[.., index[j, t], ..]; index (int32) and weight (float32) are "
-    "[n, taps], and an index below 0 contributes nothing",
+    "[n, taps], and an index below 0 contributes nothing. second: an axis along which the result is resampled again",
     infer=_infer_resample,
     reference=on_reals(_resample),
     unit=Unit.VECTOR,
     form=Lowered.TILES,
-    attrs={"axis": REQUIRED, **LEVELS},
+    attrs={"axis": REQUIRED, "second": None, **LEVELS},
     constraints=(_constant_tables, is_numeric),
 )

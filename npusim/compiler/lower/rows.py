@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from npusim.compiler.buffers import Moves, View, collapse, dense_strides
 from npusim.compiler.codegen.issue import Item, Slot, Tile
@@ -17,6 +20,7 @@ from npusim.compiler.lower.base import (
     SlotSpec,
     SlotTable,
     boxes,
+    fact,
     overlapped,
     share,
     small_tile,
@@ -25,10 +29,11 @@ from npusim.compiler.lower.base import (
 from npusim.compiler.lower.chain import MAIN, Chain
 from npusim.compiler.lower.transfer import Strided, load_items, load_packed, store_packed
 from npusim.dtypes import DType
-from npusim.graph import Op
+from npusim.graph import Op, Tensor
 from npusim.hw.cost import Cost, cost_model
 from npusim.isa import quantised, reduction
 from npusim.ops.base import REGISTRY, RowForm
+from npusim.ops.pool import resampled_axes
 from npusim.units import ceil_div
 from npusim.work import DmaWork
 
@@ -343,53 +348,140 @@ def clip(start: int, count: int, limit: int, step: int = 1) -> tuple[int, int, i
 
 
 class ResampleLowering(TiledLowering, kind="resample"):
-    """Weighted sums of elements along one axis, with constant tables."""
+    """Weighted sums of elements along one axis or two, with constant tables.
+
+    A tile has some results along the first axis and all along the second. Values between both stay in SRAM.
+    """
 
     def __init__(self, context: Context, group: Group) -> None:
         super().__init__(context, group)
-        self._axis = self.op.attrs["axis"]
-        self._index, self._weight = context.view(self.op.input(1)), context.view(self.op.input(2))
+        self._axes = resampled_axes(self.op)
+        self._axis, index = self._axes[0]
+        known = self.op.input(index).data
+        assert known is not None
+        self._known = known
         self._order = self.x.order()
-        self._tile = self.pick_tile(self.x.shape, self._order, (self._axis,))
+        self._between = self.op.input(0).dtype if self.op.attrs["source"] is None else self.op.attrs["real"]
+        whole = [axis for axis, _ in self._axes[1:]]
+        # A cut along the first axis loads what neighbouring results share twice; other cuts make runs shorter.
+        orders = self._order, (*(axis for axis in self._order if axis != self._axis), self._axis)
+        self._tile = min((self.pick_tile(self.out.shape, order, whole) for order in orders), key=self._loading)
+
+    def _loading(self, tile: Sequence[int]) -> int:
+        """Picoseconds to load all tiles."""
+        inner, item = self._order[-1], self.x.dtype.itemsize
+        rows = sum(count for _, count in self._sources(tile))
+        nbytes = self.x.dtype.itemsize * rows * prod(dim for axis, dim in enumerate(self.x.shape) if axis != self._axis)
+        run = item * (rows if inner == self._axis else min(tile[inner], self.x.shape[inner]))
+        return cost_model(self.config).cost(DmaWork(nbytes, ceil_div(nbytes, max(run, 1)), run, nbytes, 0)).ps
 
     def slots_for(self, tile: tuple[int, ...]) -> list[SlotSpec]:
-        tables = prod(self._index.shape) * 4
-        rest = prod(tile) // max(tile[self._axis], 1)
-        return [
-            SlotSpec("x", prod(tile) * self.x.dtype.itemsize),
-            SlotSpec("out", rest * self.out.shape[self._axis] * self.out.dtype.itemsize),
-            SlotSpec("index", tables, 1),
-            SlotSpec("weight", tables, 1),
+        rest = prod(tile) // max(prod(tile[axis] for axis, _ in self._axes), 1)
+        for axis, _ in self._axes[1:]:
+            rest *= self.x.shape[axis]
+        specs = [
+            SlotSpec("x", rest * max(count for _, count in self._sources(tile)) * self.x.dtype.itemsize),
+            SlotSpec("out", prod(tile) * self.out.dtype.itemsize),
         ]
+        if len(self._axes) > 1:
+            specs.append(SlotSpec("between", rest * tile[self._axis] * self._between.itemsize, 1))
+        for axis, index in self._axes:
+            nbytes = 4 * prod(self.op.input(index).shape)
+            specs += [SlotSpec(f"index{axis}", nbytes, 1), SlotSpec(f"weight{axis}", nbytes, 1)]
+        return specs
 
     def elements_for(self, tile: tuple[int, ...]) -> int:
-        lanes: int = prod(tile) // max(tile[self._axis], 1)
-        return lanes * prod(self._index.shape)
+        taps = max(self.op.input(index).shape[1] for _, index in self._axes)
+        reach = max(count for _, count in self._sources(tile))
+        return prod(tile) * taps * max(1, ceil_div(reach, max(tile[self._axis], 1)))
+
+    def _sources(self, tile: Sequence[int]) -> list[tuple[int, int]]:
+        """(first, count) of the elements along the first axis that the results of each tile need."""
+        size = max(tile[self._axis], 1)
+
+        def found() -> list[tuple[int, int]]:
+            parts = [self._known[at : at + size] for at in range(0, max(len(self._known), 1), size)]
+            used = [part[part >= 0] for part in parts]
+            ends = [(int(part.min()), int(part.max())) if part.size else (0, 0) for part in used]
+            return [(first, last - first + 1) for first, last in ends]
+
+        return fact(self.context, ("resampled", self.op, size), found)
+
+    def _table(self) -> Tensor:
+        """The index table of the first axis, counted from the first element of each tile."""
+        size, original = max(self._tile[self._axis], 1), self.op.input(1)
+
+        def made() -> Tensor:
+            firsts = np.repeat([first for first, _ in self._sources(self._tile)], size)[: len(self._known), np.newaxis]
+            shifted = np.where(self._known < 0, self._known, self._known - firsts).astype(np.int32)
+            return original if not firsts.any() else Tensor(original.name, original.shape, original.dtype, shifted)
+
+        return fact(self.context, ("index table", self.op, size), made)
 
     def steps(self, table: SlotTable, core: int, cores: int) -> Iterator[Tile]:
         order, axis = self._order, self._axis
-        index, weight = table.next("index"), table.next("weight")
-        dtype, levels = levels_of(self.op)
-        for number, (starts, sizes) in enumerate(share(boxes(self.x.shape, self._tile, order), core, cores)):
-            x, out = table.next("x"), table.next("out")
+        tables = []
+        for along, index in self._axes:
+            tensors = self._table() if index == 1 else self.op.input(index), self.op.input(index + 1)
+            slots = table.next(f"index{along}"), table.next(f"weight{along}")
+            tables.append(list(zip(slots, map(self.context.view, tensors), strict=True)))
+        for number, (starts, sizes) in enumerate(share(boxes(self.out.shape, self._tile, order), core, cores)):
             step = Tile()
             # Each table has one slot and stays there for all tiles of the core.
             if not number:
-                for slot, view in ((index, self._index), (weight, self._weight)):
+                for slot, view in chain.from_iterable(tables):
                     step.loads.extend(load_items((slot.address, view.strides, slot), view))
-            step.loads.extend(load_packed(x, self.x.slice(starts, sizes), order))
-            out_sizes = tuple(self.out.shape[axis] if a == axis else size for a, size in enumerate(sizes))
-            at = order.index(axis)
-            ordered = [out_sizes[a] for a in order]
-            outer, inner = prod(ordered[:at]), prod(ordered[at + 1 :])
-            length, results = sizes[axis], out_sizes[axis]
-            to, source = (
-                (slot.address, dense_strides((outer, count, inner), view.dtype.itemsize))
-                for slot, count, view in ((out, results, self.out), (x, length, self.x))
-            )
-            tables = index.address, weight.address, self._index.shape[1]
-            fields = dtype, *to, *source, (outer, results, inner), length, *tables
-            instruction = quantised.QuantisedResample(*fields, *levels) if levels else reduction.Resample(*fields)
-            step.compute.append(Item(instruction, (x, index, weight), (out,)))
-            step.stores.extend(store_packed(self.out.slice(starts, out_sizes), out, order))
+            first, count = self._sources(self._tile)[starts[axis] // max(self._tile[axis], 1)]
+            corner, extent = list(starts), list(sizes)
+            corner[axis], extent[axis] = first, count
+            for along, _ in self._axes[1:]:
+                extent[along] = self.x.shape[along]
+            x, out = table.next("x"), table.next("out")
+            step.loads.extend(load_packed(x, self.x.slice(corner, extent), order))
+            source, done = x, [*extent]
+            for place, (along, _) in enumerate(self._axes):
+                last = place == len(self._axes) - 1
+                target = out if last else table.next("between")
+                done[along] = sizes[along]
+                offset = starts[axis] if not place else 0
+                item = self._instruction(tables[place], (source, extent), (target, done), along, offset, place)
+                step.compute.append(item)
+                source, extent = target, [*done]
+            step.stores.extend(store_packed(self.out.slice(starts, sizes), out, order))
             yield step
+
+    def _instruction(
+        self,
+        tables: Sequence[tuple[Slot, View]],
+        source: tuple[Slot, Sequence[int]],
+        target: tuple[Slot, Sequence[int]],
+        axis: int,
+        offset: int,
+        place: int,
+    ) -> Item:
+        """The instruction along one axis (number ``place``); its results use the tables from ``offset`` rows on."""
+        (index, index_view), (weight, _) = tables
+        at, taps = self._order.index(axis), index_view.shape[1]
+        ordered = [target[1][a] for a in self._order]
+        outer, inner = prod(ordered[:at]), prod(ordered[at + 1 :])
+        dtype, levels = levels_of(self.op)
+        if levels is not None:
+            # Only the first instruction converts its operand, and only the last one its result.
+            first, last = not place, place == len(self._axes) - 1
+            levels = (*(levels[:2] if first else (0.0, 0)), *(levels[2:4] if last else (0.0, 0)), levels[4])
+            levels = levels if levels[0] or levels[2] else None
+            dtype = dtype if levels is not None else self._between
+        types = (
+            self.x.dtype if not place else self._between,
+            self._between if place < len(self._axes) - 1 else self.out.dtype,
+        )
+        sides = [
+            (slot.address, dense_strides((outer, shape[axis], inner), kind.itemsize))
+            for (slot, shape), kind in zip((target, source), types[::-1], strict=True)
+        ]
+        fields = (
+            dtype, *sides[0], *sides[1], (outer, target[1][axis], inner), source[1][axis],
+            index.address + 4 * offset * taps, weight.address + 4 * offset * taps, taps,
+        )  # fmt: skip
+        instruction = quantised.QuantisedResample(*fields, *levels) if levels else reduction.Resample(*fields)
+        return Item(instruction, (source[0], index, weight), (target[0],))

@@ -277,6 +277,23 @@ def gather_neighbours(rewriter: Rewriter, op: Op) -> bool:
     return True
 
 
+def resample_together(graph: Graph) -> Graph:
+    """Resample along two axes in one operator: the values between them stay in SRAM."""
+    return Rewriter(graph).run(_resample_together) if any(op.kind == "resample" for op in graph.ops) else graph
+
+
+def _resample_together(rewriter: Rewriter, op: Op) -> bool:
+    first = rewriter.made_by(op.input(0), "resample") if op.kind == "resample" else None
+    if first is None or rewriter.uses.get(first.output) != 1 or {first.attrs["second"], op.attrs["second"]} != {None}:
+        return False
+    if first.attrs["axis"] == op.attrs["axis"] or first.attrs["target"] is not None or op.attrs["source"] is not None:
+        return False
+    real = op.attrs["real"] if first.attrs["source"] is None else first.attrs["real"]
+    attrs = {**first.attrs, "second": op.attrs["axis"], "target": op.attrs["target"], "real": real}
+    rewriter.substitute(op.output, rewriter.add(op.name, "resample", (*first.inputs, *op.inputs[1:]), attrs))
+    return True
+
+
 def dequantize_in_each(graph: Graph) -> Graph:
     """Give each elementwise group that reads a shared dequantised value its own dequantisation.
 
