@@ -155,7 +155,7 @@ def test_values_beside_which_segments_were_chosen_stay(name: str, device: str, l
     assert times[1] <= times[0] * (1 + LIMIT)
 
 
-SLACK = {"sram.bytes": 0.06, "dma.channels": 0.04, "cores": LIMIT, "dram.bandwidth": LIMIT}
+SLACK = {"sram.bytes": 0.05, "dma.channels": LIMIT, "cores": LIMIT, "dram.bandwidth": LIMIT}
 """Slowdown reached on this network; LIMIT is the goal for all. Lower a value when a change allows it."""
 
 
