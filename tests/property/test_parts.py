@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.schedule.axis_search import AxisSearch
-from npusim.compiler.schedule.halo import Cut, Readers
+from npusim.compiler.schedule.halo import LayerCut, Readers
 from npusim.compiler.schedule.shards import axes_of, is_row
 from npusim.dtypes import DType
 from npusim.graph import Tensor
@@ -116,9 +116,9 @@ def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
     """Not only for the best cut, but along any dimension of each group, also for rows with halos that are exchanged or
     computed again, with and without resident weights."""
 
-    def run(search: AxisSearch) -> tuple[Cut, ...]:
+    def run(search: AxisSearch) -> tuple[LayerCut, ...]:
         cores = search._cores
-        cuts = [Cut(_axis(random, axes_of(group, passes=True), group), cores) for group in search._groups]
+        cuts = [LayerCut(_axis(random, axes_of(group, passes=True), group), cores) for group in search._groups]
         readers = Readers(search._groups, search._whole, search._rows)
         for group in search._groups:
             if readers.of(group, cuts):

@@ -14,7 +14,7 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.halo import Band, Cut, Readers, halo_bands
+from npusim.compiler.schedule.halo import Band, LayerCut, Readers, halo_bands
 from npusim.compiler.schedule.regions import Region, are_disjoint, join, overlap, union
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
 from npusim.compiler.schedule.sharding import buffer_rows, core_context, cut_group, even_bands, like, touched_by
@@ -24,7 +24,7 @@ from npusim.errors import CompileError
 from npusim.hw.memory import dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
-_Path = tuple[tuple[Cut, ...], int]
+_Path = tuple[tuple[LayerCut, ...], int]
 """The cuts of the groups so far, and their total estimate in picoseconds."""
 
 
@@ -35,7 +35,7 @@ class AxisSearch:
     """
 
     def __init__(
-        self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, Cut] | None = None, *, passes: bool
+        self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, LayerCut] | None = None, *, passes: bool
     ) -> None:
         self._groups = groups
         self._whole = whole
@@ -43,9 +43,9 @@ class AxisSearch:
         self._fixed = fixed or {}
         self._passes = passes
         self._rows = buffer_rows(groups, whole)
-        self._touched: dict[tuple[int, Cut], Mapping[Buffer, list[Region | None] | None]] = {}
-        self._known: dict[tuple[int, Cut, frozenset[Buffer]], int | None] = {}
-        self._shards: dict[tuple[int, Cut], tuple[list[Shard], list[Context]]] = {}
+        self._touched: dict[tuple[int, LayerCut], Mapping[Buffer, list[Region | None] | None]] = {}
+        self._known: dict[tuple[int, LayerCut, frozenset[Buffer]], int | None] = {}
+        self._shards: dict[tuple[int, LayerCut], tuple[list[Shard], list[Context]]] = {}
         self._makers: dict[Buffer, list[int]] = {}
         self._readers: dict[Buffer, list[int]] = {}
         for group in self._groups:
@@ -55,7 +55,7 @@ class AxisSearch:
             for other in dict.fromkeys(whole.views[tensor].buffer for tensor in read if tensor in whole.views):
                 self._readers.setdefault(other, []).append(group.index)
 
-    def run(self) -> tuple[Cut, ...]:
+    def run(self) -> tuple[LayerCut, ...]:
         """Return the cut of each group. Raises CompileError if some group does not fit with any cut."""
         paths: list[_Path] = [((), 0)]
         for group in self._groups:
@@ -71,7 +71,7 @@ class AxisSearch:
         cuts, _ = min(paths, key=itemgetter(1))
         return self._with_halos(cuts) if self._passes else cuts
 
-    def _with_halos(self, cuts: tuple[Cut, ...]) -> tuple[Cut, ...]:
+    def _with_halos(self, cuts: tuple[LayerCut, ...]) -> tuple[LayerCut, ...]:
         """Add a halo to each cut where computing rows on several cores takes less time than exchanging them."""
         readers, found = Readers(self._groups, self._whole, self._rows), list(cuts)
         bands: dict[int, list[Band]] = {}
@@ -93,9 +93,9 @@ class AxisSearch:
     def _saves(
         self,
         group: Group,
-        cut: Cut,
+        cut: LayerCut,
         readers: Sequence[Group],
-        cuts: Sequence[Cut],
+        cuts: Sequence[LayerCut],
         own: Sequence[Band],
         wanted: Sequence[Band],
     ) -> bool:
@@ -116,12 +116,12 @@ class AxisSearch:
         height, rows = (max(end - first for first, end in bands) for bands in (own, wanted))
         return min(costs, default=0) * (rows - height) < height * self._exchange_ps(buffer, regions, made)
 
-    def _options(self, group: Group) -> list[Cut]:
+    def _options(self, group: Group) -> list[LayerCut]:
         if group.index in self._fixed:
             return [self._fixed[group.index]]
-        return [Cut(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
+        return [LayerCut(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
 
-    def _extend(self, path: _Path, group: Group, cut: Cut) -> _Path | None:
+    def _extend(self, path: _Path, group: Group, cut: LayerCut) -> _Path | None:
         """Extend a path by one group; None if the group does not fit."""
         (cuts, before), local, extra = path, set(), 0
         for buffer, spans in self._touches(group.index, cut).items():
@@ -133,7 +133,7 @@ class AxisSearch:
         return None if cost is None else ((*cuts, cut), before + cost + extra)
 
     def _transfer(
-        self, cuts: Sequence[Cut], number: int, buffer: Buffer, spans: Sequence[Region | None] | None
+        self, cuts: Sequence[LayerCut], number: int, buffer: Buffer, spans: Sequence[Region | None] | None
     ) -> tuple[bool, int]:
         """Whether a tensor is expected in the scratchpads when a group uses ``spans`` of it, and the picoseconds of
         transfers that the group's reads add."""
@@ -156,7 +156,7 @@ class AxisSearch:
             return False, buffer.nbytes * 10**12 // self._whole.config.dram.bandwidth
         return False, 0
 
-    def _is_sent(self, cuts: Sequence[Cut], number: int, buffer: Buffer, wanted: Sequence[Region | None]) -> bool:
+    def _is_sent(self, cuts: Sequence[LayerCut], number: int, buffer: Buffer, wanted: Sequence[Region | None]) -> bool:
         """Whether an earlier group has already brought these bytes to the same cores."""
         for reader in self._readers.get(buffer, ()):
             if reader >= number:
@@ -186,7 +186,7 @@ class AxisSearch:
         most = max((span.nbytes for span in filter(None, spans)), default=0)
         return (self._passes or are_disjoint(spans)) and most <= self._whole.config.sram.bytes // _SHARE
 
-    def _touches(self, number: int, cut: Cut) -> Mapping[Buffer, list[Region | None] | None]:
+    def _touches(self, number: int, cut: LayerCut) -> Mapping[Buffer, list[Region | None] | None]:
         key = number, cut
         if key not in self._touched:
             group = self._groups[number]
@@ -194,7 +194,7 @@ class AxisSearch:
             self._touched[key] = touched_by(group, shards, self._whole, contexts, self._rows, passes=self._passes)
         return self._touched[key]
 
-    def _shards_of(self, group: Group, cut: Cut) -> tuple[list[Shard], list[Context]]:
+    def _shards_of(self, group: Group, cut: LayerCut) -> tuple[list[Shard], list[Context]]:
         key = group.index, cut
         if key not in self._shards:
             # Only the views of this group: with those of all groups, the work would be quadratic in the number of
@@ -206,14 +206,14 @@ class AxisSearch:
             self._shards[key] = cut_group(group, cut.axis, self._whole, contexts[: cut.cores]), contexts
         return self._shards[key]
 
-    def _estimate(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
+    def _estimate(self, group: Group, cut: LayerCut, local: frozenset[Buffer]) -> int | None:
         """Picoseconds of a group with the ``local`` buffers in the scratchpad; None if it does not fit."""
         key = group.index, cut, local
         if key not in self._known:
             self._known[key] = self._estimate_new(group, cut, local)
         return self._known[key]
 
-    def _estimate_new(self, group: Group, cut: Cut, local: frozenset[Buffer]) -> int | None:
+    def _estimate_new(self, group: Group, cut: LayerCut, local: frozenset[Buffer]) -> int | None:
         context = self._whole
         if ScheduleStep([group]).is_empty:
             return 0

@@ -30,7 +30,7 @@ from npusim.compiler.schedule.cascade import Cascade
 from npusim.compiler.schedule.dram import by_l2, lay_out
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
 from npusim.compiler.schedule.exchange import CoreTransfer, sent_tiles
-from npusim.compiler.schedule.halo import Cut, Readers
+from npusim.compiler.schedule.halo import LayerCut, Readers
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
@@ -271,7 +271,7 @@ def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: boo
         raise ScheduleError(f"{where} axis of its result {shape} must be {allowed}, got {shard.axis}")
 
 
-def _check_halos(groups: Sequence[Group], cuts: Sequence[Cut], context: Context, layers: LayerNames) -> None:
+def _check_halos(groups: Sequence[Group], cuts: Sequence[LayerCut], context: Context, layers: LayerNames) -> None:
     """Raise ScheduleError for a halo whose rows some core cannot compute."""
     asked = [group for group in groups if cuts[group.index].halo]
     readers = Readers(groups, context, buffer_rows(groups, context)) if asked else None
@@ -285,17 +285,17 @@ def _check_halos(groups: Sequence[Group], cuts: Sequence[Cut], context: Context,
 
 def _choose_cuts(
     groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
-) -> tuple[Sequence[Cut], str]:
+) -> tuple[Sequence[LayerCut], str]:
     """How each group is divided among the cores, and the order of the constants if layers are ``cut``."""
     cores, layers, passes = context.config.cores, LayerNames(groups), schedule.exchange is not False
-    fixed: dict[int, Cut] = {}
+    fixed: dict[int, LayerCut] = {}
     for each in schedule.shards:
         number = layers.number(each.layer, "shards")
         _check_shard(each, groups[number], context.config, passes=passes)
-        fixed[number] = Cut(each.axis, each.cores or cores, each.halo)
+        fixed[number] = LayerCut(each.axis, each.cores or cores, each.halo)
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
-    cuts: Sequence[Cut] = [fixed.get(number, Cut(None, cores)) for number in range(len(groups))]
+    cuts: Sequence[LayerCut] = [fixed.get(number, LayerCut(None, cores)) for number in range(len(groups))]
     if cut and order == AFTER_TRIALS:
         # The search places constants for shards that it only tries. Nothing reads them, but they shift the addresses of
         # all others, so they are part of this order.

@@ -21,7 +21,7 @@ Band = tuple[int, int]
 """(start, end): the first row, and the row after the last one."""
 
 
-class Cut(NamedTuple):
+class LayerCut(NamedTuple):
     """How a group is divided. ``axis``: dimension of its result, None: the cores share its tiles. ``cores``: number of
     cores. ``halo``: each core also computes the rows that following groups read on this core."""
 
@@ -48,7 +48,7 @@ class Readers:
             for read in dict.fromkeys(tensor for op in group.ops for tensor in op.inputs if tensor is not None):
                 self._readers.setdefault(read, []).append(group)
 
-    def of(self, group: Group, cuts: Sequence[Cut]) -> list[Group]:
+    def of(self, group: Group, cuts: Sequence[LayerCut]) -> list[Group]:
         """The groups that read the result of a group, if each core can compute all rows that it reads: all readers are
         cut along the same rows, for as many cores. Otherwise an empty list."""
         cut, out = cuts[group.index], group.outputs[0]
@@ -64,7 +64,7 @@ class Readers:
         return readers if all(self._is_alike(out, cut, each, cuts[each.index]) for each in readers) else []
 
     @staticmethod
-    def _is_alike(tensor: Tensor, cut: Cut, reader: Group, other: Cut) -> bool:
+    def _is_alike(tensor: Tensor, cut: LayerCut, reader: Group, other: LayerCut) -> bool:
         if other.axis is None or other.cores != cut.cores:
             return False
         axes = operand_axes(reader, other.axis)
@@ -82,7 +82,7 @@ def rows_read(tensor: Tensor, reader: Group, axis: int, band: Band) -> Band:
 
 
 def halo_bands(
-    group: Group, readers: Sequence[Group], cuts: Sequence[Cut], bands: Mapping[int, list[Band]]
+    group: Group, readers: Sequence[Group], cuts: Sequence[LayerCut], bands: Mapping[int, list[Band]]
 ) -> list[Band]:
     """Return the rows of a group's result that each core reads; ``bands``: those of the following groups."""
     out, found = group.outputs[0], list[Band]()

@@ -18,7 +18,7 @@ from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.conv_forms import conv_like
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
-from npusim.compiler.schedule.halo import Band, Cut, Readers, halo_bands
+from npusim.compiler.schedule.halo import Band, LayerCut, Readers, halo_bands
 from npusim.compiler.schedule.regions import Region, are_disjoint, is_region, join, place_view, region_of, row_bytes
 from npusim.compiler.schedule.scratchpad import Avoided, Fitted, ScheduleStep, fit
 from npusim.compiler.schedule.shards import Shard, interval, is_in_groups, operand_axes, shard_of
@@ -34,7 +34,7 @@ class Shards:
     """
 
     whole: Context
-    cuts: Sequence[Cut]
+    cuts: Sequence[LayerCut]
     contexts: list[Context] = field(default_factory=list)
     shards: list[list[Shard] | None] = field(default_factory=list)
     passes: bool = False
@@ -94,7 +94,7 @@ class Shards:
         return lowerings
 
 
-def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *, passes: bool) -> Shards:
+def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[LayerCut], *, passes: bool) -> Shards:
     """Divide groups by ``cuts``. ``passes``: cores pass values to each other."""
     result = Shards(whole, cuts, shards=[None] * len(cuts), passes=passes)
     cores = whole.config.cores
@@ -113,7 +113,7 @@ def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[Cut], *,
 
 
 def find_bands(
-    groups: Sequence[Group], cuts: Sequence[Cut], whole: Context, rows: Mapping[Buffer, int]
+    groups: Sequence[Group], cuts: Sequence[LayerCut], whole: Context, rows: Mapping[Buffer, int]
 ) -> dict[int, list[Band]]:
     """The positions of its result that each core computes, by group. Groups that are not cut have no entry."""
     readers = Readers(groups, whole, rows) if any(cut.halo for cut in cuts) else None
