@@ -328,7 +328,9 @@ def more_hardware(rng: Random, config: Config) -> Case | None:
         return None  # the device lacks the feature
     value = getattr(part, name or section)
     more = value + 1 if key in ("dma.channels", "cores") else value * 2
-    changed = config.with_(clock=f"{more} Hz") if key == "clock_hz" else config.with_(**{key: more})
+    # A clock of twice the rate may be more than the technology of the chip allows.
+    faster = {"clock": f"{more} Hz", **({"technology.any_clock": True} if config.technology else {})}
+    changed = config.with_(**(faster if key == "clock_hz" else {key: more}))
     graph = layers.chain(rng, config, 4)
     return Case(
         f"{key} {value} -> {more} on {config.cores} cores, {describe(graph)}",
