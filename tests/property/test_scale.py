@@ -53,7 +53,8 @@ def test_any_number_of_cores_computes_the_same_bits_and_is_no_slower(cores: int)
     (expected,), (found,) = alone.outputs.values(), together.outputs.values()
     assert found.tobytes() == expected.tobytes()
     assert together.time_ps < alone.time_ps
-    assert together.macs == alone.macs
+    # Cores may compute rows beside their own instead of exchanging them.
+    assert together.macs >= alone.macs
 
 
 @pytest.mark.parametrize(
