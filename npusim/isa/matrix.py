@@ -42,43 +42,18 @@ from npusim.isa.base import (
     span,
 )
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.matrix_types import (
+    BYTES,
+    CHANNEL_BLOCK,
+    PACKED_BITS,
+    accumulator_type,
+    packed_bytes,
+    rate_type,
+    weight_zeros,
+)
 from npusim.isa.skipped_weights import Phase, Run, WeightShape, block_weights, phase_weights, phases, runs
 from npusim.units import ceil_div
 from npusim.work import MatrixWork
-
-CHANNEL_BLOCK = 32
-"""Channels summed per position of the kernel window; part of the meaning of ``matrix.conv``."""
-
-_FLOATS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32})
-_BYTES = frozenset({DType.INT8, DType.UINT8})
-WEIGHT_INTEGERS = _BYTES | {DType.INT16}
-PIXEL_INTEGERS = WEIGHT_INTEGERS | {DType.UINT16}
-PACKED_BITS = (2, 4)
-"""Bits of weights that share a byte, low bits first."""
-
-
-def accumulator_type(x: DType, w: DType, *, wide: bool = False, scaled: bool = False) -> DType:
-    """The type of sums of products of x and w. ``scaled``: w is dequantized. Raises ProgramError for an unsupported
-    pair."""
-    if x in _FLOATS and (w in _BYTES if scaled else w == x) and not wide:
-        return DType.FLOAT32
-    if x in PIXEL_INTEGERS and w in WEIGHT_INTEGERS and not scaled:
-        return DType.INT64 if wide else DType.INT32
-    if x is DType.INT32 and w is DType.INT32 and not (wide or scaled):
-        return DType.INT32
-    how = " in 64 bits" if wide else " by its scale" if scaled else ""
-    raise ProgramError(f"matrix unit cannot multiply {x.label} by {w.label}{how}")
-
-
-def rate_type(x: DType, w: DType) -> DType:
-    """The type whose rate applies to products of x and w: the wider one."""
-    return x if x.itemsize >= w.itemsize else w
-
-
-def packed_bytes(count: int, dtype: DType, bits: int = 0) -> int:
-    """Bytes of ``count`` contiguous weights of ``bits`` bits, or of the full type."""
-    return ceil_div(count * bits, 8) if bits else count * dtype.itemsize
-
 
 CHANNEL_STEP = 64
 """Most output channels of one step of the kernels; fewer take as long."""
@@ -91,21 +66,6 @@ GATHER_PRODUCTS = 1 << 14
 def products(work: MatrixWork) -> int:
     """The products of an instruction with output channels rounded up to CHANNEL_STEP, limited by ``MAX_PRODUCTS``."""
     return work.places // work.oc * ceil_div(work.oc, CHANNEL_STEP) * CHANNEL_STEP
-
-
-# The multipliers have 9 bits, which hold the difference of two bytes (ADR 0017).
-def weight_zeros(w: DType) -> tuple[int, int]:
-    """The lowest and highest zero point of weights of a type: any value of 8 bits, otherwise only 0."""
-    if w not in (DType.INT8, DType.UINT8):
-        return 0, 0
-    info = np.iinfo(w.storage)
-    return int(info.min), int(info.max)
-
-
-def are_interchangeable(x: DType, w: DType, x_zero: int) -> bool:
-    """Whether pixels may be the weights of a product, and weights its pixels."""
-    low, high = weight_zeros(x)
-    return (x is w or (w in PIXEL_INTEGERS and x in WEIGHT_INTEGERS)) and low <= x_zero <= high
 
 
 def _check(tile: Conv | Depthwise, *sizes: int) -> None:
@@ -121,7 +81,7 @@ def _check(tile: Conv | Depthwise, *sizes: int) -> None:
         raise ProgramError(
             f"{tile.mnemonic}: w_zero of {tile.w_type.label} weights must be {allowed}, got {tile.w_zero}"
         )
-    if extras.w_bits and (extras.w_bits not in PACKED_BITS or tile.w_type not in _BYTES):
+    if extras.w_bits and (extras.w_bits not in PACKED_BITS or tile.w_type not in BYTES):
         raise ProgramError(f"{tile.mnemonic}: {tile.w_type.label} weights cannot have {extras.w_bits} bits")
     if extras.w_skip >= max(1, extras.w_block) or scaled != (extras.w_block > 0):
         raise ProgramError(f"{tile.mnemonic}: w_block {extras.w_block} must be above w_skip, and 0 without w_scale")
@@ -253,11 +213,6 @@ def _work(
 def _pixel_zero(tile: Conv | Depthwise) -> int:
     """x_zero as a value of the type of x; the field has 16 bits."""
     return tile.x_zero & 0xFFFF if tile.x_type is DType.UINT16 else tile.x_zero
-
-
-def zero_field(dtype: DType, zero: int) -> int:
-    """The field ``x_zero`` for a zero point of the type of x."""
-    return zero - (1 << 16) if dtype is DType.UINT16 and zero >= 1 << 15 else zero
 
 
 def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:

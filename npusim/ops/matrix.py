@@ -11,7 +11,7 @@ from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.errors import ModelError
 from npusim.graph import Op, Tensor
 from npusim.isa.base import Unit
-from npusim.isa.matrix import weight_zeros
+from npusim.isa.matrix_types import weight_zeros
 from npusim.ops.base import (
     REQUIRED,
     Array,

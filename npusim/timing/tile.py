@@ -19,7 +19,8 @@ from npusim.hw.memory import ALIGNMENT, constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
-from npusim.isa.matrix import CHANNEL_BLOCK, CHANNEL_STEP, Conv, packed_bytes, rate_type
+from npusim.isa.matrix import CHANNEL_STEP, Conv
+from npusim.isa.matrix_types import CHANNEL_BLOCK, packed_bytes, rate_type
 from npusim.timing._prices import Prices
 from npusim.timing._tiling import Search
 from npusim.timing.tile_costs import (

@@ -16,7 +16,8 @@ from npusim.hw.cost import cost_model
 from npusim.hw.memory import align, constants_side, dram_model
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.dma import expanding
-from npusim.isa.matrix import products, rate_type
+from npusim.isa.matrix import products
+from npusim.isa.matrix_types import rate_type
 from npusim.timing.tile import (
     MOST_RISEN,
     OVERLAP,

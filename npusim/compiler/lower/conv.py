@@ -21,8 +21,8 @@ from npusim.compiler.lower.matrix_weights import Columns, Part
 from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.rows import clip
 from npusim.compiler.lower.transfer import load_items
-from npusim.isa.matrix import CHANNEL_BLOCK
 from npusim.isa.matrix_extras import NO_EXTRAS, Extras
+from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.ops.matrix import Blocks, Phases
 from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div

@@ -20,8 +20,8 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Op, Tensor
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import are_interchangeable
 from npusim.isa.matrix_extras import NO_EXTRAS, Extras
+from npusim.isa.matrix_types import are_interchangeable
 from npusim.ops.matrix import Blocks
 
 

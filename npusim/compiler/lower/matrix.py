@@ -31,8 +31,9 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Tensor
 from npusim.isa.base import Space, is_dram
-from npusim.isa.matrix import Conv, Depthwise, packed_bytes, zero_field
+from npusim.isa.matrix import Conv, Depthwise
 from npusim.isa.matrix_extras import NOTHING, Extras
+from npusim.isa.matrix_types import packed_bytes, zero_field
 from npusim.timing.tile import Home, Tiling, footprint, input_window
 from npusim.units import ceil_div
 

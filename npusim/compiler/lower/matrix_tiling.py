@@ -38,7 +38,7 @@ from npusim.errors import CompileError
 from npusim.graph import Op
 from npusim.hw.memory import constants_side
 from npusim.isa.base import Space
-from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.timing.tile import (
     Home,
     MatrixProblem,

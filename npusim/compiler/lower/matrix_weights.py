@@ -13,8 +13,8 @@ from npusim.compiler.lower.base import Context
 from npusim.compiler.lower.streams import Packed, joined, pack
 from npusim.dtypes import DType
 from npusim.graph import Op
-from npusim.isa.matrix import accumulator_type, packed_bytes
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.matrix_types import accumulator_type, packed_bytes
 from npusim.timing.tile import MatrixProblem, weight_bytes
 from npusim.units import ceil_div
 

@@ -19,7 +19,7 @@ from npusim.compiler.passes.rewrite import Rewriter
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
-from npusim.isa.matrix import accumulator_type, are_interchangeable, rate_type
+from npusim.isa.matrix_types import accumulator_type, are_interchangeable, rate_type
 from npusim.ops.budget import Budget
 from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, tilings
 from npusim.timing.tile_costs import MatrixPrices, matrix_prices

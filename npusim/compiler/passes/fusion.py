@@ -20,7 +20,7 @@ from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import weight_zeros
+from npusim.isa.matrix_types import weight_zeros
 from npusim.ops.base import REGISTRY
 
 _BIAS_SLACK = 1e-3

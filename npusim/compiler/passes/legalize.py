@@ -13,7 +13,7 @@ from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
 from npusim.isa.base import Unit
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import accumulator_type, rate_type
+from npusim.isa.matrix_types import accumulator_type, rate_type
 from npusim.ops.base import REGISTRY
 from npusim.ops.budget import Budget
 

@@ -20,7 +20,7 @@ from npusim.compiler.passes.rewrite import Rewriter
 from npusim.dtypes import DType
 from npusim.graph import Graph, Op, Tensor
 from npusim.hw.config import Config
-from npusim.isa.matrix import PACKED_BITS
+from npusim.isa.matrix_types import PACKED_BITS
 
 _LOW, _HIGH = -128, 127
 _BYTES = frozenset({DType.INT8, DType.UINT8})

@@ -14,7 +14,7 @@ from npusim.compiler.lower.base import Context, fact
 from npusim.compiler.lower.epilogue import absorb
 from npusim.compiler.lower.streams import weights_per_kilo
 from npusim.graph import Op, Tensor
-from npusim.isa.matrix import packed_bytes
+from npusim.isa.matrix_types import packed_bytes
 
 
 def seen(context: Context, group: Group) -> tuple[Any, ...]:

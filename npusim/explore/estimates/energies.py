@@ -15,7 +15,7 @@ from npusim.explore.estimates.tiles import Case
 from npusim.hw import actions as act
 from npusim.hw.config import Config
 from npusim.hw.energy import action_costs
-from npusim.isa.matrix import rate_type
+from npusim.isa.matrix_types import rate_type
 from npusim.work import MatrixWork
 
 

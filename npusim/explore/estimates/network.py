@@ -21,7 +21,7 @@ from npusim.explore.estimates.layers import layers
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
 from npusim.hw.memory import align
-from npusim.isa.matrix import packed_bytes
+from npusim.isa.matrix_types import packed_bytes
 from npusim.units import ceil_div
 
 

@@ -13,7 +13,7 @@ from npusim.hw.config import Config
 from npusim.hw.cost import CostModel
 from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units import dma
-from npusim.isa.matrix import rate_type
+from npusim.isa.matrix_types import rate_type
 from npusim.timing.tile import MatrixProblem
 from npusim.timing.tile_costs import MovePrices, move_pricing
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork

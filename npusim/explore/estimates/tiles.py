@@ -17,7 +17,7 @@ from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.explore.estimates import prices
 from npusim.explore.estimates.designs import Array, Designs, Index, config_at
 from npusim.hw.config import Config
-from npusim.isa.matrix import rate_type
+from npusim.isa.matrix_types import rate_type
 from npusim.timing._prices import WAYS, Prices, answer
 from npusim.timing._tiling import FIGURES, Devices, ManySearch, SharedSearch
 from npusim.timing.tile import (

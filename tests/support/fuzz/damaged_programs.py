@@ -14,8 +14,8 @@ from typing import Any
 from npusim.cache import FORMAT_VERSION
 from npusim.errors import ProgramError
 from npusim.isa.base import ISA_VERSION, MAX_ITEMS, TAIL, Command, Instruction, Unit, Wait, acc, encode, region
-from npusim.isa.matrix import PACKED_BITS
 from npusim.isa.matrix_extras import NOTHING, Extras
+from npusim.isa.matrix_types import PACKED_BITS
 from npusim.isa.routine import Call, Operand
 from tests.support.fuzz.sample_programs import CONFIGS, Sample, samples
 from tests.support.programs.any_instruction import address_fields, field_codes

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from npusim.dtypes import DEVICE_DTYPES, DType
 from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.dma import Expand, Fetch, Multicast
-from npusim.isa.matrix import PACKED_BITS, Depthwise
+from npusim.isa.matrix import Depthwise
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.matrix_types import PACKED_BITS
 from npusim.isa.routine import Call, Operand
 from npusim.isa.row_parts import Part, RowPart
 from npusim.routines import canonical

@@ -9,7 +9,7 @@ import pytest
 from npusim.compiler.pipeline import compile_graph
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
-from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from tests.support.graphs.execution import interpreted

@@ -18,8 +18,9 @@ from npusim.isa.base import INSTRUCTIONS, Access, Instruction, is_dram, region, 
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy, Fetch, Fill, Gather
 from npusim.isa.functions import Binary, Reduce, Unary, binary_cost, unary_cost
-from npusim.isa.matrix import Conv, Depthwise, accumulator_type, rate_type, weight_zeros
+from npusim.isa.matrix import Conv, Depthwise
 from npusim.isa.matrix_extras import NOTHING
+from npusim.isa.matrix_types import accumulator_type, rate_type, weight_zeros
 from npusim.isa.reduction import ArgReduce, CumProd, CumSum, Lrn, Normalize, Pool, ReduceTile, Resample, Softmax
 from npusim.isa.scalar import GatherElements, Scatter, TopK
 from npusim.isa.vector import BinaryOp, Cast, Dequantize, Quantize, Select, UnaryOp

@@ -13,8 +13,9 @@ from npusim.dtypes import DType
 from npusim.errors import ProgramError
 from npusim.hw.config import load_config
 from npusim.isa.base import sram
-from npusim.isa.matrix import CHANNEL_BLOCK, Conv, Depthwise
+from npusim.isa.matrix import Conv, Depthwise
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.sim.memory import DeviceMemory, JobMemory
 from tests.support.programs.any_instruction import Executable
 

@@ -22,7 +22,7 @@ from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
 from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.functions import Binary
-from npusim.isa.matrix import CHANNEL_BLOCK
+from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.ops.build import GraphBuilder
 from npusim.timing.tile import (
     EpilogueCosts,

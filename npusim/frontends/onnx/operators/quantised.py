@@ -11,7 +11,7 @@ from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.frontends.onnx.tensors import element_type
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
-from npusim.isa.matrix import weight_zeros
+from npusim.isa.matrix_types import weight_zeros
 from npusim.units import ceil_div
 
 
