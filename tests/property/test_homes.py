@@ -24,7 +24,7 @@ from tests.support.graphs.execution import interpreted
 from tests.support.programs.race_detector import find_races, limits_of
 
 DEVICES = {name: load_config(name).with_(cores=1) for name in ("tiny", "edge")}
-SIZES = (3 << 10, 10 << 10, 40 << 10)
+SIZES = (4 << 10, 10 << 10, 40 << 10)
 
 
 class ImageNet:

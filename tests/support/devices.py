@@ -8,8 +8,8 @@ import pytest
 
 from npusim.hw.config import list_configs, load_config
 
-EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_2048", "intel_npu27", "server", "tiny")
-"""One device for every matrix model, and one with several cores."""
+EACH_MODEL = ("edge", "gemmini_mesh16", "nvdla_2048", "intel_npu27", "server", "tiny", "rk3588")
+"""One device for every matrix model, and one with several cores for each that has some."""
 
 
 def missing() -> set[tuple[str, bool]]:

@@ -122,6 +122,8 @@ def _concat(chains: Chains, x: Value) -> Value:
 
 def _pad(chains: Chains, x: Value) -> Value:
     mode = chains.rng.choice(("constant", "reflect", "edge"))
+    if mode == "reflect" and min(x.shape[2:]) == 1:
+        mode = "edge"  # one row or column has none beside it
     ends = [0, 0, *(chains.rng.randint(0, 1) for _ in range(2)), 0, 0, *(chains.rng.randint(0, 1) for _ in range(2))]
     value = chains.build.const(np.array(chains.rng.choice((0.0, 0.37, -9.0)), chains.real))
     operands = [chains.build.ints(*ends), *([value] if mode == "constant" else [])]

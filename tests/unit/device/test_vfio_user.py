@@ -462,7 +462,7 @@ def test_memory_in_a_file(served: Served, client: Client) -> None:
         os.ftruncate(file, 5000)
         failed = reach(served, client, 0x10000, 4096)
         assert isinstance(failed, DmaError)
-        assert (failed.address, "cut" in failed.explanation) == (0x10000 + 5000 - 4096, True)
+        assert (failed.address, "truncated" in failed.explanation) == (0x10000 + 5000 - 4096, True)
     finally:
         os.close(file)
 

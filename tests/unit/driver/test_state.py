@@ -122,13 +122,13 @@ def _resume(state: dict[str, Any], *changes: tuple[Path, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("programs", 1, "digest"), "0" * 64, "is in the checkpoint and is not given"),
+        (("programs", 1, "digest"), "0" * 64, "is in the checkpoint, but was not given"),
         (("programs", 0, "sizes", 0), 1, "must have its sizes"),
         (("programs", 0, "number"), header.MOST_RESIDENTS + 1, "number must be at most"),
         (("jobs", 0, "addresses"), [], "must be those of all regions"),
         (("jobs", 0, "slot", "own"), [], "a block for each region that is not bound"),
         (("jobs", 0, "program"), 7, "IndexError"),
-        (("jobs", 2, "bound"), [[2, 0], [2, 64]], "a region is there twice"),
+        (("jobs", 2, "bound"), [[2, 0], [2, 64]], "a region occurs twice"),
     ],
 )
 def test_what_does_not_fit_is_named(saved: Saved, path: Path, value: Any, message: str) -> None:

@@ -12,5 +12,5 @@ def test_every_matrix_model_has_one() -> None:
 
 
 def test_a_model_without_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "EACH_MODEL", ("edge", "server", "edge_tpu", "gemmini_mesh16"))
+    monkeypatch.setattr(devices, "EACH_MODEL", ("edge", "server", "edge_tpu", "gemmini_mesh16", "rk3588"))
     assert devices.missing() == {("direct", False)}
