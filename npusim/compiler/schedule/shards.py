@@ -165,11 +165,17 @@ def _matmul(op: Op, axis: int) -> _Cut | None:
     return cut
 
 
+def _is_one_row(op: Op) -> bool:
+    """Whether a convolution computes each pixel of single rows from the same pixel."""
+    window = (*op.input(1).shape[2:], *op.attrs["stride"], op.output.shape[_row_axis(op)])
+    return window == (1,) * 5 and not any(op.attrs["pads"])
+
+
 def _conv(op: Op, axis: int) -> _Cut | None:
     x, w, bias = op.input(0), op.input(1), op.optional(2)
     channels = _channel_axis(op)
     cut: _Cut
-    if axis in (0, _row_axis(op)):
+    if axis in (0, _row_axis(op)) or (axis == _row_axis(op) + 1 and _is_one_row(op)):
         cut = [(x, axis), (w, None)]
     elif axis == channels:
         cut = [(x, None if op.attrs["groups"] == 1 else channels), (w, 0)]
