@@ -24,7 +24,9 @@ def test_networks_of_weights_follow_the_bandwidth_and_not_the_clock(batch, weigh
     as_it_is = taken(MACHINE, graph)
     wide = MACHINE.with_(**{"dram.bandwidth": 4 * MACHINE.dram.bandwidth})
     assert 2.5 < as_it_is / taken(wide, graph) < 4
-    assert as_it_is / taken(MACHINE.with_(**{"clock": 4 * MACHINE.clock_hz, "technology.any_clock": True}), graph) == pytest.approx(1, abs=0.06)
+    assert as_it_is / taken(
+        MACHINE.with_(**{"clock": 4 * MACHINE.clock_hz, "technology.any_clock": True}), graph
+    ) == pytest.approx(1, abs=0.06)
 
 
 def taken(config, graph):

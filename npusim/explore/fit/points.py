@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from npusim.validate.networks.build import Net, Pair
 
 POINTS = FileKind("measured points of fit (CSV)", 1 << 20, InputError, InputError)
 MOST_POINTS = 1000
+MOST_EXTENT = 64
+MOST_ELEMENTS, MOST_WEIGHTS = 1 << 24, 1 << 26
+"""Limits of an input and of the weights of a layer: these are made before the memory of the device refuses them."""
 PS_PER_US = 1e6
 SCOPES = {"device": "device", "host": "host"}
 """``device``: the time of the job on the device; ``host``: with the part of the host."""
@@ -63,7 +67,7 @@ def _graph(row: DataRow, folder: Path, config: Config) -> Graph:
     if model in _LAYERS:
         return _layer(model, row)
     if model in NETWORKS:
-        source = Workload(model, network=model, shape=tuple(row.shape("shape")))
+        source = Workload(model, network=model, shape=tuple(_shape(row)))
     elif model.endswith(".onnx"):
         source = Workload(model, file=folder / model)
     else:
@@ -75,19 +79,29 @@ def _graph(row: DataRow, folder: Path, config: Config) -> Graph:
 
 
 def _layer(kind: str, row: DataRow) -> Graph:
-    shape = row.shape("shape")
+    shape = _shape(row)
     if len(shape) != (2 if kind == "dense" else 4):
         wanted = "rows and depth such as 1x1024" if kind == "dense" else "batch, rows, columns and channels"
         raise row.refused("shape", wanted)
+    rows, cols = _pair(row, "kernel")
+    if kind in ("conv", "dense") and shape[-1] * row.size("channels") * rows * cols > MOST_WEIGHTS:
+        raise row.refused("channels", f"at most {MOST_WEIGHTS} weights")
     net = Net(kind)
     inputs = [net.input(*shape, name=name) for name in ("x", "y")[: 2 if kind == "add" else 1]]
     return net.finish(_LAYERS[kind](net, inputs, row))
 
 
+def _shape(row: DataRow) -> list[int]:
+    shape = row.shape("shape")
+    if math.prod(shape) > MOST_ELEMENTS:
+        raise row.refused("shape", f"at most {MOST_ELEMENTS} elements")
+    return shape
+
+
 def _pair(row: DataRow, column: str) -> Pair:
     extents = row.shape(column, "1")
-    if len(extents) > 2:
-        raise row.refused(column, "one extent, or rows x columns")
+    if len(extents) > 2 or max(extents) > MOST_EXTENT:
+        raise row.refused(column, f"one extent, or rows x columns, of at most {MOST_EXTENT}")
     return extents[0], extents[-1]
 
 
