@@ -91,7 +91,7 @@ class LayerTimes:
         with the values in the L2 whose bits are set in ``l2``; ``before``: those of the layer before it."""
         result = np.full(len(rows), np.inf)
         near = near if l2 is None else near | l2 << layer.bits
-        codes = np.flatnonzero(np.bincount(near))
+        codes = np.unique(near)
         asked = []
         for number in codes:
             some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == number)

@@ -322,7 +322,7 @@ class PlacementPlanner(LayerTimes):
         """Of each layer of a cascade the bits of buffers that are in SRAM, as a whole or in windows, with designs."""
         found: list[list[tuple[int, Index | slice]]] = []
         for windows, codes in zip(span.near, near[span.first : span.last + 1], strict=True):
-            all_codes = np.flatnonzero(np.bincount(codes | windows))
+            all_codes = np.unique(codes | windows)
             several = len(all_codes) > 1
             found.append(
                 [(int(code), np.flatnonzero(codes | windows == code) if several else slice(None)) for code in all_codes]
