@@ -25,6 +25,8 @@ _REACH = 64
 """The search looks at values from the given one divided by this to the given one times this."""
 _DENOMINATOR = 10_000
 _DIGITS = 4
+_LARGEST = 50.0
+"""Coordinate beyond every legal value: the end of an interval may be anywhere."""
 _ONE_NS = 1000
 
 
@@ -53,7 +55,7 @@ class FreeKey:
 
     def value(self, coordinate: float) -> Any:
         """The legal value that is nearest to a coordinate."""
-        number = math.exp(coordinate) - self.offset
+        number = math.exp(min(coordinate, _LARGEST)) - self.offset
         if isinstance(self.kind, Ratio):
             most = Fraction(self.kind.maximum)
             return max(Fraction(1, _DENOMINATOR), min(Fraction(number).limit_denominator(_DENOMINATOR), most))
@@ -99,6 +101,8 @@ def free_keys(config: Config, names: Sequence[str], *, allow_sourced: bool = Fal
         source = comments[label].get(name, "")
         if source and not source.lower().startswith(UNSOURCED) and not allow_sourced:
             raise UsageError(f"--free {name}: has a source ({label}: {source}); --allow-sourced fits it nevertheless")
+        if not numbers[name].given and not numbers[name].offset:
+            raise UsageError(f"--free {name}: is 0; a fit starts from a positive value")
         found.append(numbers[name])
     if len(set(names)) < len(names):
         raise UsageError("--free: a key is named twice")

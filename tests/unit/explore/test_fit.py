@@ -58,7 +58,7 @@ def test_a_coordinate_stands_for_one_legal_value(name: str) -> None:
         assert key.value(key.coordinate(key.given)) == key.given, key.key
         low, high = key.bounds
         assert low <= key.coordinate(key.given) <= high, key.key
-        for at in np.linspace(low - 1, high + 1, 5):
+        for at in (*np.linspace(low - 1, high + 1, 5), -1e9, 1e9):
             value = key.value(at)
             assert key.kind.read(key.kind.raw(value), _refuse, True) == value, (key.key, at)
 
@@ -185,6 +185,8 @@ def test_a_comment_names_the_source_of_a_key(tmp_path: Path) -> None:
         assert free_keys(config, (name,), allow_sourced=True)
     with pytest.raises(UsageError, match=r"--free dram.bandwith: .*did you mean dram\.bandwidth"):
         free_keys(config, ("dram.bandwith",))
+    with pytest.raises(UsageError, match=r"matrix\.throughput\.int8: is 0; a fit starts from a positive value"):
+        free_keys(config.with_(**{"matrix.throughput": {"int8": 0, "int16": 1}}), ("matrix.throughput.int8",))
     with pytest.raises(UsageError, match="named twice"):
         free_keys(config, ("matrix.rows", "matrix.rows"))
 
