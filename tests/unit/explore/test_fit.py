@@ -185,8 +185,8 @@ def test_a_comment_names_the_source_of_a_key(tmp_path: Path) -> None:
         assert free_keys(config, (name,), allow_sourced=True)
     with pytest.raises(UsageError, match=r"--free dram.bandwith: .*did you mean dram\.bandwidth"):
         free_keys(config, ("dram.bandwith",))
+    one = config.with_(**{"matrix.throughput": {"int8": 0, "int16": 1}})
     with pytest.raises(UsageError, match=r"matrix\.throughput\.int8: is 0; a fit starts from a positive value"):
-        one = config.with_(**{"matrix.throughput": {"int8": 0, "int16": 1}})
         free_keys(one, ("matrix.throughput.int8",), allow_sourced=True)
     with pytest.raises(UsageError, match="named twice"):
         free_keys(config, ("matrix.rows", "matrix.rows"))
