@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -78,6 +78,14 @@ class Group:
     def loads(self) -> list[Tensor]:
         """The tensors from outside that the chain reads, each once."""
         return outside(self.chain, {tensor for op in self.ops for tensor in op.outputs})
+
+    def stored(self) -> Iterator[Tensor]:
+        """Yield the operands and results of the group, which are in memory, once per operator that uses them."""
+        inside = {tensor for op in self.ops for tensor in op.outputs} - set(self.outputs)
+        for op in self.ops:
+            for tensor in (*op.inputs, *op.outputs):
+                if tensor is not None and tensor not in inside:
+                    yield tensor
 
 
 def on_matrix(group: Group) -> bool:

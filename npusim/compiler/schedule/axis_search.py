@@ -75,6 +75,11 @@ class AxisSearch:
         """Add a halo to each cut where computing rows on several cores takes less time than exchanging them."""
         readers, found = Readers(self._groups, self._whole, self._rows), list(cuts)
         bands: dict[int, list[Band]] = {}
+        # The least time of each group with the cut that was chosen, wherever its tensors are.
+        least: dict[int, int] = {}
+        for (number, known, _), ps in self._known.items():
+            if ps and known == cuts[number]:
+                least[number] = min(ps, least.get(number, ps))
         for group in reversed(self._groups):
             cut = cuts[group.index]
             if cut.axis is None:
@@ -84,7 +89,8 @@ class AxisSearch:
             if not behind:
                 continue
             wanted = halo_bands(group, behind, cuts, bands)
-            if group.index not in self._fixed and self._saves(group, cut, behind, cuts, own, wanted):
+            ps = least.get(group.index, 0)
+            if group.index not in self._fixed and self._saves(group, ps, behind, cuts, own, wanted):
                 found[group.index] = cut._replace(halo=True)
             if found[group.index].halo:
                 bands[group.index] = wanted
@@ -93,7 +99,7 @@ class AxisSearch:
     def _saves(
         self,
         group: Group,
-        cut: LayerCut,
+        ps: int,
         readers: Sequence[Group],
         cuts: Sequence[LayerCut],
         own: Sequence[Band],
@@ -101,10 +107,10 @@ class AxisSearch:
     ) -> bool:
         """Whether computing the halo of a group takes less time than exchanging the rows that its ``readers`` need.
 
-        ``own``, ``wanted``: bands without and with halo.
+        ``ps``: the time of the group without halo. ``own``, ``wanted``: bands without and with halo.
         """
         buffer = self._whole.view(group.outputs[0]).buffer
-        made = self._touches(group.index, cut)[buffer]
+        made = self._touches(group.index, cuts[group.index])[buffer]
         reads = [self._touches(reader.index, cuts[reader.index])[buffer] for reader in readers]
         if made is None or None in reads:
             return False
@@ -112,9 +118,8 @@ class AxisSearch:
         joined = list(map(join, made, regions))
         if are_disjoint(joined):
             return False
-        costs = [ps for (number, known, _), ps in self._known.items() if number == group.index and known == cut and ps]
         height, rows = (max(end - first for first, end in bands) for bands in (own, wanted))
-        return min(costs, default=0) * (rows - height) < height * self._exchange_ps(buffer, regions, made)
+        return ps * (rows - height) < height * self._exchange_ps(buffer, regions, made)
 
     def _options(self, group: Group) -> list[LayerCut]:
         if group.index in self._fixed:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from npusim.compiler.buffers import Buffer
-from npusim.compiler.grouping.groups import Group
+from npusim.compiler.grouping.groups import Group, outside
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.regions import is_region
 from npusim.compiler.schedule.shards import is_row, operand_axes, window_rows
@@ -40,12 +40,10 @@ class Readers:
         self._readers: dict[Tensor, list[Group]] = {}
         self._views = whole.views
         for group in groups:
-            inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
-            for op in group.ops:
-                for tensor in (*op.inputs, *op.outputs):
-                    if tensor is not None and tensor in whole.views and tensor not in inside:
-                        self._tensors.setdefault(whole.views[tensor].buffer, set()).add(tensor)
-            for read in dict.fromkeys(tensor for op in group.ops for tensor in op.inputs if tensor is not None):
+            for tensor in group.stored():
+                if tensor in whole.views:
+                    self._tensors.setdefault(whole.views[tensor].buffer, set()).add(tensor)
+            for read in outside(group.ops, set()):
                 self._readers.setdefault(read, []).append(group)
 
     def of(self, group: Group, cuts: Sequence[LayerCut]) -> list[Group]:

@@ -225,9 +225,7 @@ def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffe
     """Set ``born`` and ``dies`` of each buffer to the first and last group that uses it. Returns the buffers."""
     order: dict[Buffer, None] = dict.fromkeys(inputs)
     for group in groups:
-        made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
-        touched = [t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made]
-        for tensor in touched:
+        for tensor in group.stored():
             if tensor.is_constant and tensor not in context.views:
                 continue  # the lowering packs it in the form that it needs
             buffer = context.view(tensor).buffer

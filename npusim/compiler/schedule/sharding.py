@@ -331,13 +331,11 @@ def touched_by(
 
     ``rows``: see :func:`buffer_rows`. ``passes``: cores can receive a whole tensor.
     """
-    made = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
     if shards is None:
-        return dict.fromkeys((view.buffer for _, view in _views(group, whole, made)), None)
+        return dict.fromkeys((view.buffer for _, view in _views(group, whole)), None)
     found: dict[Buffer, list[Region | None] | None] = {}
     for core, (shard, context) in enumerate(zip(shards, contexts, strict=False)):
-        inside = {tensor for op in shard.group.ops for tensor in op.outputs} - set(shard.group.outputs)
-        for tensor, view in _views(shard.group, context, inside):
+        for tensor, view in _views(shard.group, context):
             if tensor not in shard.slices and not passes:
                 found[view.buffer] = None
             elif (spans := found.setdefault(view.buffer, [None] * len(contexts))) is not None:
@@ -346,9 +344,8 @@ def touched_by(
     return found
 
 
-def _views(group: Group, context: Context, made: set[Tensor]) -> list[tuple[Tensor, View]]:
-    tensors = dict.fromkeys(t for op in group.ops for t in (*op.inputs, *op.outputs) if t is not None and t not in made)
-    return [(tensor, context.views[tensor]) for tensor in tensors if tensor in context.views]
+def _views(group: Group, context: Context) -> list[tuple[Tensor, View]]:
+    return [(tensor, context.views[tensor]) for tensor in dict.fromkeys(group.stored()) if tensor in context.views]
 
 
 def _used(groups: Sequence[Group], buffers: Sequence[Buffer], result: Shards) -> list[Buffer]:

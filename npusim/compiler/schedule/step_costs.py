@@ -8,7 +8,7 @@ this part of the description also use the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,15 +45,6 @@ class KnownCosts:
     heights: Heights = field(default_factory=dict)
 
 
-def _stored(group: Group, context: Context) -> Iterator[Tensor]:
-    """The operands and results of a group that are in memory, once per operator that uses them."""
-    inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
-    for op in group.ops:
-        for tensor in (*op.inputs, *op.outputs):
-            if tensor is not None and tensor in context.views and tensor not in inside:
-                yield tensor
-
-
 class StepCosts:
     """Estimates of steps, with the memory areas that values have at the time of the call.
 
@@ -74,8 +65,9 @@ class StepCosts:
         self.whole_views = dict(context.views)
         self._made: Made = {}
         for group in groups:
-            for tensor in _stored(group, context):
-                self._add_use(group, tensor)
+            for tensor in group.stored():
+                if tensor in context.views:
+                    self._add_use(group, tensor)
 
     def _add_use(self, group: Group, tensor: Tensor) -> None:
         buffer = self.context.views[tensor].buffer

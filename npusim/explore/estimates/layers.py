@@ -1,6 +1,7 @@
-"""The layers of a network as the compiler groups them, and what each asks of a device wherever its values live.
+"""The layers of a network as the compiler groups them, and the work of each for every choice of memories.
 
-The compiler's own lowerings say it, made once for one device of many: what differs between these are prices and tiles.
+The work is taken from the compiler's own lowerings, which are made once for one device: other devices differ only in
+prices and tiles.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ from npusim.work import DmaWork, ScalarWork, VectorWork
 
 @dataclass(frozen=True)
 class Plain:
-    """A layer without products: what its instructions ask of the vector and the scalar unit, and how often; the bytes
-    that are moved from and to DRAM or L2, by the bit of the buffer, and within SRAM; those of its commands. ``slots``:
-    bytes that a tile takes. ``ends``: transfers that nothing hides."""
+    """A layer without matrix products.
+
+    ``vector``, ``scalar``: (work, number of times). ``far``: (bit of the buffer, bytes moved to and from DRAM or L2).
+    ``near``: bytes moved within SRAM. ``code``: bytes of commands. ``slots``: bytes of a tile. ``loaded``, ``stored``:
+    ((runs, bytes of a run), number of transfers) of transposing transfers. ``ends``: transfers that nothing hides.
+    """
 
     vector: tuple[tuple[VectorWork, int], ...]
     scalar: tuple[tuple[ScalarWork, int], ...]
@@ -50,14 +54,14 @@ class Plain:
 
 
 Demand = Case | Plain | tuple[RowBlocks, ...]
-"""What a layer asks of a device: a product, a fused attention, or anything else."""
+"""The work of a layer: a matrix product, anything else, or a fused attention."""
 
 
 @dataclass(slots=True)
 class EstimatedLayer:
-    """A group, and the values in memory that it touches: of ``buffers`` the planner may choose the home.
+    """A group and the values in memory that it uses. The planner chooses the memory of ``buffers``.
 
-    ``counts``: of a grouped convolution the numbers of its groups that the compiler may join.
+    ``counts``: for a grouped convolution, the numbers of groups that the compiler may join.
     """
 
     group: Group
@@ -69,18 +73,18 @@ class EstimatedLayer:
 
     @property
     def bits(self) -> int:
-        """The bits of a code: those of the buffers, and above them the number of one of ``counts``."""
+        """The number of bits of a code: one per buffer, and above them an index in ``counts``."""
         return len(self.buffers) + (len(self.counts) - 1).bit_length()
 
     def form(self, number: int) -> Group:
-        """The group with groups of its convolution joined: as many as the element of ``counts`` with this number."""
+        """The group with ``counts[number]`` groups of its convolution joined."""
         if number not in self.forms:
             several = len(self.counts) > 1
             self.forms[number] = _joined(self.group, self.counts[number]) if several else self.group
         return self.forms[number]
 
     def case(self, near: int) -> Demand | None:
-        """What is to be done where buffers are in SRAM whose bits are set in ``near``; None if that is impossible."""
+        """The work if the buffers whose bits are set in ``near`` are in SRAM; None if that is impossible."""
         if near not in self.cases:
             self.cases[near] = self._case(near)
         return self.cases[near]
@@ -101,13 +105,13 @@ class EstimatedLayer:
                 buffer.core = None
 
     def striped(self, case: Case, rows: int, *, window: bool) -> Case:
-        """The same for so many rows at a time, with all weights in SRAM; ``window``: the input is there as well."""
+        """The case for ``rows`` rows at a time, with all weights in SRAM. ``window``: the input is in SRAM, too."""
         x_home = Home.DIRECT if window else case.problem.x_home
         return replace(case, problem=case.problem._replace(held=1, x_home=x_home, oh=rows))
 
     def in_l2(self, code: int) -> int:
-        """The sum of 1, 2 and 4 if the input, the result and other operands are in the L2, where those buffers are
-        whose bits are set in ``code``."""
+        """The sum of 1, 2 and 4 for the input, the result and other operands in the L2, given the bits of the buffers
+        in the L2."""
         anchor = self.group.anchor
         if not code or anchor is None:
             return 0
@@ -119,12 +123,12 @@ class EstimatedLayer:
         return 0 if view is None else self.bit(view.buffer)
 
     def bit(self, buffer: Buffer) -> int:
-        """The bit of a buffer; 0 if the layer does not touch it, or the planner has no say."""
+        """The bit of a buffer; 0 if the layer does not use it, or its memory is not chosen."""
         return 1 << self.buffers.index(buffer) if buffer in self.buffers else 0
 
 
 def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer]) -> list[EstimatedLayer]:
-    """The layers of a placement."""
+    """The layers of a network. ``buffers``: those whose memory is chosen."""
     wanted = {buffer for buffer in buffers if buffer.is_scratch and buffer.nbytes}
     context = copy(context)
     context.tiles = False
@@ -133,17 +137,16 @@ def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer])
         layer = EstimatedLayer(group, context)
         if context.config.matrix is not None and group.anchor is not None and is_grouped(group.anchor):
             layer.counts = counts_of(group.anchor)
-        inside = {tensor for op in group.ops for tensor in op.outputs} - set(group.outputs)
-        for tensor in _tensors(group):
+        for tensor in group.stored():
             view = context.views.get(tensor)
-            if view is not None and tensor not in inside and view.buffer in wanted and view.buffer not in layer.buffers:
+            if view is not None and view.buffer in wanted and view.buffer not in layer.buffers:
                 layer.buffers.append(view.buffer)
         found.append(layer)
     return found
 
 
 def _joined(group: Group, count: int) -> Group:
-    """A group with so many groups of its convolution as one. Nobody reads the values of the weights."""
+    """A group with ``count`` groups of its convolution joined. The values of the weights are not read."""
     op = group.anchor
     assert op is not None
     x, w, *others = op.inputs
@@ -157,12 +160,8 @@ def _joined(group: Group, count: int) -> Group:
     return replace(group, anchor=Op(op.name, op.kind, (x, w, *others), op.outputs, attrs, op.origin))
 
 
-def _tensors(group: Group) -> list[Tensor]:
-    return [tensor for op in group.ops for tensor in (*op.inputs, *op.outputs) if tensor is not None]
-
-
 _FIRST, _LAST = DmaWork(64, 1, 64, 64, 0), DmaWork(64, 1, 64, 0, 64)
-"""A load and a store of a few bytes, whose time is nearly all latency."""
+"""A load and a store of a few bytes, whose time is almost only latency."""
 _ONE_WAIT = (Wait(0, Unit.CONTROL, 0),)
 
 
@@ -198,7 +197,7 @@ def _plain(lowering: Lowering, layer: EstimatedLayer) -> Plain:
                     short = max(0, lowering.config.dma.burst_bytes - work.run_bytes)
                     bursts += 2 * work.runs * short if work.reads and work.writes else 0
     far, near = Counter({0: bursts}), 0
-    # What is concatenated in place is moved by nobody.
+    # Values that are concatenated in place are not moved.
     for view in lowering.moves() if code else ():
         count = prod(dim for dim, stride in zip(view.shape, view.strides, strict=True) if stride) * view.dtype.itemsize
         if view.buffer.on_chip:

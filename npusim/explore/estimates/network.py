@@ -1,4 +1,4 @@
-"""A network on many devices of one kind: its layers, its values and the cascades that it may be cut into."""
+"""A network on many devices of one kind: its layers, its values and its possible cascades."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from npusim.units import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value whose home is chosen: its bytes, and the first and the last layer that it is wanted for."""
+    """A value whose memory is chosen: its bytes, and the first and the last layer that use it."""
 
     buffer: Buffer
     nbytes: int
@@ -104,7 +104,7 @@ class PreparedNetwork:
                 yield value
 
     def _order(self, value: Value) -> tuple[float, int, int]:
-        """The planner's: those first whose bytes are moved most for the room that they take."""
+        """The order of the compiler: values first whose bytes are moved most often during their lifetime."""
         worth = len(self.users[value.buffer]) / (value.last - value.first + 1)
         return -worth, value.buffer.nbytes, value.first
 
@@ -130,9 +130,8 @@ class PreparedNetwork:
     def _tensors(self) -> dict[Buffer, set[Tensor]]:
         found: dict[Buffer, set[Tensor]] = {}
         for layer in self.layers:
-            inside = {tensor for op in layer.group.ops for tensor in op.outputs} - set(layer.group.outputs)
-            for tensor in (t for op in layer.group.ops for t in (*op.inputs, *op.outputs) if t is not None):
-                if tensor in self.context.views and tensor not in inside:
+            for tensor in layer.group.stored():
+                if tensor in self.context.views:
                     found.setdefault(self.context.views[tensor].buffer, set()).add(tensor)
         return found
 
@@ -141,7 +140,7 @@ class PreparedNetwork:
         return users[-1] if users else len(self.layers)
 
     def _closed(self, inner: Sequence[StripedValue], first: int, last: int, tensors: dict[Buffer, set[Tensor]]) -> bool:
-        """Nobody outside wants the values, and each has its bytes for itself."""
+        """Whether no layer outside uses the values, and none shares its buffer."""
         for value in inner:
             buffer = self.context.views[value.tensor].buffer
             users = self.users.get(buffer)
@@ -183,7 +182,7 @@ def _stripes(cascade: Cascade) -> Stripes:
 
 
 def weight_bytes(group: Group) -> int:
-    """Of a convolution's constant weights, as they are loaded."""
+    """Bytes of a convolution's constant weights, as loaded."""
     anchor = group.anchor
     if anchor is None or anchor.kind != "conv":
         return 0
