@@ -1,4 +1,4 @@
-"""Fused attention on many designs: what is asked of a device by each size of blocks."""
+"""Fused attention on many designs: the work of each block size."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from npusim.work import DmaWork, VectorWork
 
 @dataclass(frozen=True)
 class BlockPart:
-    """A part of a block: a ``product``, or work of the vector unit alone, on so many ``elements`` of its result.
+    """A part of a block: a matrix ``product``, or only work of the vector unit.
 
-    ``slots``: bytes of the operands of vector work.
+    ``elements``: of its result. ``slots``: bytes of the operands of vector work.
     """
 
     elements: int
@@ -27,8 +27,11 @@ class BlockPart:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """An attention in blocks: how many there are, in all and of an image; bytes of the values between parts; transfers
-    with DRAM or L2, and within SRAM, and how often each is done."""
+    """An attention in blocks.
+
+    ``count``, ``of_image``: blocks in all, and per image. ``windows``: bytes of the values between parts. ``far``,
+    ``near``: (transfer, number of times) to and from DRAM or L2, and within SRAM.
+    """
 
     count: int
     of_image: int
@@ -39,8 +42,8 @@ class RowBlocks:
 
 
 def blocks_of(lowering: AttentionLowering) -> tuple[RowBlocks, ...]:
-    """The blocks of which an attention may be made, the largest first. Raises CompileError if no instruction can
-    compute the smallest."""
+    """All block sizes of an attention, the largest first. Raises CompileError if no instruction can compute the
+    smallest."""
     found = []
     for rows in (heights := list(lowering.heights())):
         try:
@@ -65,7 +68,7 @@ def _blocks(lowering: AttentionLowering, rows: int) -> RowBlocks:
             assert lowered is not None
             made.append(BlockPart(elements, None, ChainWorks.of(lowered), work))
     moved = list(lowering.transfers(parts, rows))
-    # Products work on left operands and results where they are.
+    # Products use left operands and results in place.
     direct = {moved[0][0].buffer, moved[1][0].buffer}
     far = tuple((work, times) for view, times, work in moved if not view.buffer.on_chip)
     near = tuple((work, times) for view, times, work in moved if view.buffer.on_chip and view.buffer not in direct)

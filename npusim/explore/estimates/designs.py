@@ -1,4 +1,4 @@
-"""Many devices at once: a config, and arrays of those of its values that differ."""
+"""Many devices at once: one config, and arrays of the values that differ between the devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Index = npt.NDArray[np.intp]
 
 @functools.cache
 def known_keys() -> Mapping[str, tuple[str, Key]]:
-    """Every key by its dotted name, as TOML and as the fields have it: (name in TOML, the key)."""
+    """Every key by its dotted name, both as in TOML and as field names: (name in TOML, the key)."""
     found: dict[str, tuple[str, Key]] = {}
 
     def walk(cls: type[Any], path: str, fields: str) -> None:
@@ -40,7 +40,7 @@ def fields_of(key: str) -> tuple[str, ...]:
 
 
 def value_at(config: Config, key: str) -> Any:
-    """A key's value; ``MISSING`` where the device has not the section that it is of."""
+    """A key's value; ``MISSING`` if the device does not have the key's section."""
     value: Any = config
     for name in fields_of(key):
         if value is None:
@@ -54,17 +54,17 @@ MISSING = object()
 
 @functools.lru_cache(512)
 def is_left(key: str, config: Config, reduce: Callable[[Config], Config]) -> bool:
-    """Whether a number is left of a device when it is reduced to what some costs depend on."""
+    """Whether ``reduce``, which removes everything that some costs do not depend on, keeps a number."""
     value = value_at(config, key)
     if value is MISSING:
         return False
-    # A value that the reduction sets may equal the device's own by chance.
+    # A value that the reduction sets may happen to equal the device's own.
     other = 2 * (value or 0) + 1
     return bool(_reduced(key, config, reduce, other) == other)
 
 
 def _reduced(key: str, config: Config, reduce: Callable[[Config], Config], value: Any) -> Any:
-    """A value of a key as the reduction leaves it; ``MISSING`` where it takes away the section that the key is of."""
+    """The value of a key after the reduction; ``MISSING`` if the reduction removes the key's section."""
     return value_at(reduce(with_values(config, {fields_of(key): value})), key)
 
 
@@ -91,8 +91,8 @@ _BEYOND_L2 = ("dram.", "interconnect.", "dma.burst_bytes", "dma.write_latency", 
 class Designs:
     """``count`` devices: ``config``, and ``columns`` of the values that replace its own, in base units, by key.
 
-    ``designs["dram.bandwidth"]`` is a float64 array of ``count`` elements, or of one where all designs agree, so that
-    what follows from it is worked out once. A clock that is left out is the device's.
+    ``designs["dram.bandwidth"]`` is a float64 array of ``count`` elements, or of one element if all designs agree, so
+    that derived values are computed once. A clock that is left out is the device's clock.
     """
 
     def __init__(self, config: Config, columns: Mapping[str, Array], count: int) -> None:
@@ -103,7 +103,7 @@ class Designs:
         self._alike: dict[tuple[str, ...], tuple[Designs, Index]] = {}
         self._l2: Designs | None = None
         self.known: dict[Any, Any] = {}
-        """What was worked out for these designs, by what it follows from."""
+        """Cached results for these designs, by name."""
         self._seen: dict[tuple[Callable[[Config], Config], tuple[str, ...]], tuple[Designs, Index]] = {}
 
     def __getitem__(self, key: str) -> Array:
@@ -125,7 +125,7 @@ class Designs:
         return found
 
     def l2_side(self) -> Designs:
-        """The same designs as transfers to and from their L2 see them: see :func:`npusim.hw.memory.l2_side`."""
+        """The same designs for transfers to and from their L2: see :func:`npusim.hw.memory.l2_side`."""
         if self._l2 is None:
             columns = {key: values for key, values in self.columns.items() if not key.startswith(_BEYOND_L2)}
             columns["dram.bandwidth"] = self["l2.bytes_per_cycle"] * self["clock"]
@@ -141,15 +141,17 @@ class Designs:
         return evaluate(ask, self.config, columns, fields)
 
     def figure(self, name: Hashable, ask: Callable[[Config], Any]) -> Array:
-        """What ``ask`` returns for each device; worked out once, by ``name``."""
+        """The result of ``ask`` for each device, cached by ``name``."""
         if name not in self.known:
             (self.known[name],) = self.evaluate(ask)
         found: Array = self.known[name]
         return found
 
     def seen_by(self, reduce: Callable[[Config], Config], keys: tuple[str, ...] = ()) -> tuple[Designs, Index]:
-        """The designs that differ in what ``reduce`` leaves of a device or in ``keys``, each once; for each design its
-        number among them. Costs that depend on no more are the same for both."""
+        """The distinct designs after ``reduce``, or by ``keys``, and the index of each design among them.
+
+        Costs that depend on nothing else are equal for designs with the same index.
+        """
         if (reduce, keys) not in self._seen:
             columns = {key: found for key in self.columns if (found := self._left(key, reduce)) is not None}
             columns |= {key: self.columns[key] for key in keys if key in self.columns}
@@ -158,8 +160,8 @@ class Designs:
         return self._seen[reduce, keys]
 
     def _left(self, key: str, reduce: Callable[[Config], Config]) -> Array | None:
-        """A column as the reduction leaves it; None if it leaves nothing of it. A reduction bounds a number, sets it or
-        does not touch it: what it does with the extremes says which."""
+        """A column after the reduction; None if the reduction removes it. A reduction bounds a number, sets it, or
+        keeps it: its effect on the extremes shows which."""
         values = self[key]
         ends = [values.min(), values.max()]
         left = [_reduced(key, self.config, reduce, each) for each in ends]
@@ -173,13 +175,12 @@ class Designs:
         return np.array([_reduced(key, self.config, reduce, each) for each in some], np.float64)[numbers]
 
     def take(self, rows: Index) -> Designs:
-        """Some of them."""
+        """The designs with the indices ``rows``."""
         columns = {key: values[rows] if len(values) > 1 else values for key, values in self.columns.items()}
         return Designs(self.config, columns, len(rows))
 
     def alike(self, keys: tuple[str, ...]) -> tuple[Designs, Index]:
-        """The designs that differ in some keys, each once, without the other columns; for each design its number
-        among them."""
+        """The distinct designs by some keys, without the other columns, and the index of each design among them."""
         if keys not in self._alike:
             self._alike[keys] = self._new_alike(keys)
         return self._alike[keys]
@@ -189,7 +190,7 @@ class Designs:
         alone = {key: self.columns[key] for key in keys if len(self.columns.get(key, ())) == 1}
         if not wanted:
             return Designs(self.config, alone, 1), np.zeros(self.count, np.intp)
-        # Each column as small numbers, and all of them as one: sorting rows of floats takes far longer.
+        # Columns are encoded as small numbers and combined into one: sorting rows of floats is far slower.
         code, size = np.zeros(self.count, np.int64), 1
         for key in wanted:
             values, numbers = np.unique(self.columns[key], return_inverse=True)

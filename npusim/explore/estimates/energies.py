@@ -1,4 +1,4 @@
-"""What designs take in energy, by the prices that a run is priced with, for the actions that an estimate counts."""
+"""The energy of designs: the actions that an estimate counts, with the prices of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from npusim.work import MatrixWork
 
 
 def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
-    """Femtojoules of one inference on each design; nan where something that it does has no price."""
+    """Femtojoules of one inference on each design; nan if one of its actions has no price."""
     counts = np.sum([figures.counts for figures in plan.layers], axis=0)
     done = _actions(layers, plan, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
     if designs.config.constants is not None and np.any(done[act.DRAM]):
-        return np.full(designs.count, np.nan)  # what comes from the memory of constants is not counted apart
-    # Where they come from a technology, prices may follow from all keys.
+        return np.full(designs.count, np.nan)  # bytes from the memory for constants are not counted separately
+    # Prices that are derived from a technology may depend on all keys.
     some, mine = designs.alike(tuple(designs.columns) if designs.config.technology is not None else ())
     found = np.zeros(designs.count)
     tables = [action_costs(config_at(some, number)) for number in range(some.count)]
@@ -68,7 +68,7 @@ def _of_time(designs: Designs, time_ps: Array) -> dict[str, Array]:
 
 
 def _fixed(case: Demand | None, config: Config) -> dict[str, float]:
-    """What a layer does however it is cut and wherever its values live."""
+    """Actions of a layer that depend neither on its tiles nor on the memories of its values."""
     if isinstance(case, tuple):
         return _attention(case[0], config)
     if isinstance(case, Plain):

@@ -1,4 +1,5 @@
-"""How many groups of grouped convolutions the compiler joins on each of many designs, by its own rule."""
+"""The number of groups that the compiler joins in grouped convolutions, for many designs, by the compiler's own
+rule."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from npusim.timing.tile_costs import MatrixPrices
 
 
 def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> list[Index]:
-    """For each layer the number of one of its ``counts`` on each design; 0 where nothing is joined."""
+    """For each layer the index in its ``counts``, by design; 0 if nothing is joined."""
     search = TileSearch(designs, cores)
     capacity = np.broadcast_to(designs["sram.bytes"], (designs.count,))
     everyone = np.arange(designs.count)
@@ -60,7 +61,7 @@ def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> lis
     for layer in network.layers:
         op, of_sizes = layer.group.anchor, []
         if op is not None and len(layer.counts) > 1:
-            # Which memory a value is taken to be in depends on the size of the SRAM.
+            # The expected memory of a value depends on the size of the SRAM.
             of_sizes = [alternatives(op, homes_of(op, network.ends, int(size)), designs.config) for size in sizes]
         forms.append(of_sizes)
     best: dict[Alternatives, Index] = {}
@@ -70,7 +71,7 @@ def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> lis
     }
     asked = {each: next(search) for each, search in searches.items()}
     while asked:
-        # Together, because they ask for the same prices.
+        # All at once, because they need the same prices.
         answers = iter(times(list(chain.from_iterable(asked.values()))))
         following = {}
         for each, questions in asked.items():

@@ -1,12 +1,14 @@
-"""How long layers of a network take on many designs, by the tiles that the compiled search chooses.
+"""Times of layers on many designs, with the tiles that the compiled search chooses.
 
-``chosen`` is what the compiler compares when it chooses memory areas. What is told of the choice is closer to the
-simulation: all DMA channels work side by side, and the first weights are loaded while the layer before ends.
+There are two times. ``chosen`` returns the one that the compiler compares when it chooses memory areas. Figures of the
+result (:class:`LayerFigures`) are closer to the simulation: all DMA channels work in parallel, and the first weights
+are loaded while the previous layer ends.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,22 +26,24 @@ from npusim.timing.tile import COPY_CODE, OVERLAP, PRODUCT_CODE, SLACK_PERCENT
 from npusim.timing.tile_costs import array_pricing, pricing
 
 BOUNDS = ("matrix", "vector", "load", "store", "dram")
-"""What a layer may be bound by, in the order of the numbers in ``LayerFigures.bound``."""
+"""Resources that may limit a layer; ``LayerFigures.bound`` has their indices."""
 _VECTOR, _LOAD, _STORE, _DRAM = (BOUNDS.index(name) for name in ("vector", "load", "store", "dram"))
 
 COUNTS = ("dram", "moved", "code", "sram", "accumulators")
-"""Bytes over the pins, bytes through the channels of DMA, those of commands, those that the matrix unit reads from SRAM
-and writes to it, and those of sums."""
+"""Bytes: at the DRAM pins, moved by DMA channels, of commands, moved between SRAM and the matrix unit, and moved in the
+accumulators."""
 
 _OPERANDS = {1: "x_bytes", 2: "out_bytes", 4: "other_bytes"}
-"""Figures of operands that may be in the L2, by their bits in a :class:`Question`."""
+"""Figures of operands that may be in the L2, by their bit in ``Question.l2``."""
 
 
 @dataclass(slots=True)
 class LayerFigures:
-    """Of a layer or a cascade: picoseconds [designs], ``COUNTS`` [counts][designs], what binds [designs].
+    """Figures of one layer on many designs.
 
-    ``idle``: picoseconds of its last tile in which the DRAM does nothing; ``slots``: bytes of its tiles."""
+    ``ps``: picoseconds, [designs]. ``counts``: ``COUNTS``, [counts][designs]. ``bound``: an index in ``BOUNDS``.
+    ``idle``: picoseconds of the last tile during which the DRAM is idle. ``slots``: bytes of the tiles in SRAM.
+    """
 
     ps: Array
     counts: Array
@@ -53,19 +57,19 @@ class LayerFigures:
         return cls(ps, np.zeros((len(COUNTS), count)), np.zeros(count, np.int8), idle, slots)
 
     def put(self, rows: Index, other: LayerFigures, of: Index | slice, parts: int = 1) -> None:
-        """Take the figures of some designs from others, or one of so many parts of them."""
+        """Set the figures of ``rows`` to those of ``other`` at ``of``. Times and counts are divided by ``parts``."""
         self.ps[rows], self.bound[rows] = other.ps[of] / parts, other.bound[of]
         self.idle[rows], self.slots[rows] = other.idle[of], other.slots[of]
         self.counts[:, rows] = other.counts[:, of] / parts
 
 
 class LayerTimes:
-    """Times of layers on designs that differ in numbers alone, whose ``cores`` share the tiles of each layer."""
+    """Times of layers on designs that differ only in numbers. ``cores``: cores that share the tiles of each layer."""
 
     def __init__(self, designs: Designs, cores: int) -> None:
         self._designs = designs
         self._cores = cores
-        # The bytes of the SRAM are no part of a price, but of those of few units.
+        # Most prices do not depend on the size of the SRAM.
         sized = is_left("sram.bytes", designs.config, pricing)
         keys = tuple(key for key in designs.columns if key != "sram.bytes" or sized)
         self._plans, self._columns = designs.alike(keys)
@@ -86,9 +90,11 @@ class LayerTimes:
         l2: Index | None = None,
         before: LayerFigures | None = None,
     ) -> Array:
-        """Picoseconds, as the compiler compares them, of a layer on the designs whose numbers are ``rows``, whose
-        values are ``near`` and who have ``room``; infinite where it does not fit. ``into``: takes the layer's figures,
-        with the values in the L2 whose bits are set in ``l2``; ``before``: those of the layer before it."""
+        """Picoseconds of a layer on the designs ``rows``, as the compiler compares them; infinite if it does not fit.
+
+        ``near``: bits of the buffers in SRAM, per design. ``room``: bytes for tiles. ``into``: receives the figures of
+        the layer, with the buffers whose bits are set in ``l2`` in the L2. ``before``: figures of the previous layer.
+        """
         result = np.full(len(rows), np.inf)
         near = near if l2 is None else near | l2 << layer.bits
         codes = np.unique(near)
@@ -114,19 +120,19 @@ class LayerTimes:
         return result
 
     def _question(self, case: Case, rows: Index, room: Array, l2: int = 0, *, told: bool = False) -> Question:
-        # As the compiler rounds them.
+        # Rounded as in the compiler.
         part = np.floor(self._rate(self._designs["sram.bytes"], rows) / PARTS)
         pieces = self._rate(pieces_of(self._designs, case), rows)
         return Question(case, self._columns[rows], np.floor(room / part) * part, pieces, told=told, l2=l2)
 
     def _told(self, question: Question, rows: Index, before: LayerFigures | None = None) -> LayerFigures:
-        """What tiles take: loads side by side on all channels but one, which is for stores; the first weights while the
-        layer ``before`` is at its last tile."""
+        """Figures of the chosen tiles: loads run in parallel on all channels but one, which is for stores; the first
+        weights are loaded during the last tile of the previous layer (``before``)."""
         case, problem, told = question.case, question.case.problem, question.figures
         outside = [0.0 if question.l2 & bit else told[name] for bit, name in _OPERANDS.items()]
         dram, l2 = sum(outside), sum(told[name] for name in _OPERANDS.values()) - sum(outside)
         constants = told["constant_bytes"]
-        # Of the two directions the one with more bytes, if they have ports of their own.
+        # If both directions have their own ports, the one with more bytes counts.
         writes = outside[1] if self._designs.config.interconnect.separate_write_port else 0.0
         code = (told["copies"] + told["tiles"] * len(case.chain.many)) * COPY_CODE + told["steps"] * PRODUCT_CODE
         bus = problem.beside * PS / self._rate(prices.bandwidth(self._designs), rows)
@@ -151,7 +157,7 @@ class LayerTimes:
             parts[[_LOAD, _DRAM]] = np.maximum(0, parts[[_LOAD, _DRAM]] - early)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + told["begin"] * whole
-        # Tiles at the edges move less by as much as there is less of each dimension.
+        # Tiles at the edges are smaller, so the number of tiles is fractional.
         tiles = problem.images * problem.oh / oh * (problem.ow / ow) * (problem.groups / groups) * (problem.oc / oc)
         tiles = tiles * (problem.kh / kh) * (problem.kw / kw)
         arrays = self._arrays.take(self._array[rows])
@@ -162,29 +168,32 @@ class LayerTimes:
         return LayerFigures(ps, np.stack(counts) * whole, parts.argmax(0).astype(np.int8), idle, told["bytes"])
 
     def _rate(self, values: Array, rows: Index) -> Array:
-        """Of some designs."""
+        """Values of all designs, or one for all, at the designs ``rows``."""
         return np.broadcast_to(values, (self._designs.count,))[rows]
 
+    def _priced(self, values: npt.NDArray[Any], rows: Index) -> npt.NDArray[Any]:
+        """Values of all plans, or one for all, at the designs ``rows``: many designs share a plan's prices."""
+        return np.broadcast_to(values, (self._plans.count,))[self._columns[rows]]
+
     def _fetching(self, nbytes: Array | float, rows: Index) -> Array:
-        """Picoseconds of the DRAM for commands, where these have no way of their own."""
+        """Picoseconds in which the DRAM delivers commands; 0 if they have their own port."""
         if self._designs.config.interconnect.separate_code_port:
             return np.zeros(len(rows))
-        rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
-        found: Array = nbytes * PS / rate
+        found: Array = nbytes * PS / self._rate(prices.bandwidth(self._designs), rows)
         return found
 
     def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
-        plans, columns = self._plans, self._columns[rows]
-        compute = self._computing(case)[columns] / self._cores
+        plans = self._plans
+        compute = self._priced(self._computing(case), rows) / self._cores
         beyond = sum(nbytes for bit, nbytes in case.far if bit & in_l2)
         outside = sum(nbytes for _, nbytes in case.far) - beyond
-        far = np.broadcast_to(np.minimum(prices.bandwidth(plans), prices.channel(plans)), (plans.count,))[columns]
-        near = np.broadcast_to(prices.local_rate(plans), (plans.count,))[columns]
+        far = self._priced(np.minimum(prices.bandwidth(plans), prices.channel(plans)), rows)
+        near = self._priced(prices.local_rate(plans), rows)
         moving = outside * PS / far + case.near * PS / near + self._fetching(case.code, rows)
         if beyond:
             side = plans.l2_side()
             rate = np.minimum(prices.bandwidth(side), prices.channel(side))
-            moving = moving + np.broadcast_to(beyond * PS / rate, (plans.count,))[columns]
+            moving = moving + self._priced(beyond * PS / rate, rows)
         moving = np.maximum(moving, self._words(case, rows, moving))
         longest = np.maximum(compute, moving)
         ps: Array = longest + (compute + moving - longest) / OVERLAP
@@ -194,14 +203,14 @@ class LayerTimes:
             idle, slots = np.maximum(0, compute - moving), np.full(len(rows), float(case.slots))
             # Nothing hides the first load and the last store.
             alone = sum((prices.work(plans, work) for work in case.ends), np.zeros(1))
-            told = ps + np.broadcast_to(alone, (plans.count,))[columns]
+            told = ps + self._priced(alone, rows)
             into.put(some, LayerFigures(told, counts, bound, idle, slots), slice(None))
         return ps
 
     def _of_attention(
         self, sizes: tuple[RowBlocks, ...], rows: Index, room: Array, some: Index, into: LayerFigures | None
     ) -> Array:
-        """A fused attention, with blocks as the compiler chooses them."""
+        """Times of a fused attention, with blocks as the compiler chooses them."""
         found = np.full((len(sizes), len(rows)), np.inf)
         told = [LayerFigures.empty(len(rows)) for _ in sizes]
         left = np.full(len(rows), CHOICES)
@@ -220,8 +229,8 @@ class LayerTimes:
         return result
 
     def _in_blocks(self, blocks: RowBlocks, rows: Index, room: Array, some: Index, told: LayerFigures) -> Array:
-        """Picoseconds as :func:`attention_latency` has them, infinite where a block does not fit."""
-        plans, columns, count = self._plans, self._columns[rows], blocks.count
+        """Picoseconds according to :func:`attention_latency`; infinite where a block does not fit."""
+        plans, count = self._plans, blocks.count
         used = np.full(len(rows), float(blocks.windows))
         matrix, vector, sram, sums = np.zeros((4, len(rows)))
         for part in blocks.parts:
@@ -236,13 +245,11 @@ class LayerTimes:
                 tiles = count * problem.ow / figures["ow"] * (problem.oc / figures["oc"])
                 sram += streams * tiles * (problem.ic / figures["ic"])
                 sums += accumulators * tiles * prices.up(problem.ic, figures["ic"])
-            begin, kilo = (np.broadcast_to(each, (plans.count,))[columns] for each in part.chain.times(plans))
+            begin, kilo = (self._priced(each, rows) for each in part.chain.times(plans))
             vector += count * (begin + np.floor(kilo * part.elements / 1024))
             used += part.slots
         far, near = (
-            np.broadcast_to(sum((n * prices.work(plans, work) for work, n in works), np.zeros(1)), (plans.count,))[
-                columns
-            ]
+            self._priced(sum((n * prices.work(plans, work) for work, n in works), np.zeros(1)), rows)
             for works in (blocks.far, blocks.near)
         )
         traffic = float(sum(n * work.bytes for work, n in blocks.far))
@@ -251,7 +258,7 @@ class LayerTimes:
         chosen = attention_latency(*parts, traffic, count, self._cores, channels, bandwidth)
         moved = traffic + sum(n * work.bytes for work, n in blocks.near)
         code = float(len(blocks.parts) * count * PRODUCT_CODE + sum(n for _, n in blocks.far) * COPY_CODE)
-        # What is copied within SRAM takes channels as well.
+        # Copies within SRAM occupy channels as well.
         ps = attention_latency(matrix, vector, far + near, traffic + code, count, self._cores, channels, bandwidth)
         hidden = matrix + vector + far + near - np.maximum(np.maximum(matrix, vector), far + near)
         told.ps[some] = ps + hidden / OVERLAP / self._cores
@@ -261,26 +268,25 @@ class LayerTimes:
         return np.where(used <= room, chosen, np.inf)
 
     def _words(self, case: Plain, rows: Index, moving: Array) -> Array:
-        """Picoseconds of transfers that transpose, whose bytes take ``moving``: the words of loads in two slots on all
-        channels but one, those of stores on that one; all of it on one channel if there is no other."""
+        """Picoseconds of transposing transfers, whose bytes alone take ``moving``.
+
+        Loads into two slots use all channels but one, stores use that one. A single channel does both.
+        """
         if not (case.loaded or case.stored):
             return moving
-        plans, columns = self._plans, self._columns[rows]
+        plans = self._plans
         width, tick = plans["dma.bytes_per_cycle"], PS / plans["clock"]
 
         def of(runs: tuple[tuple[tuple[int, int], int], ...]) -> Array:
             found: Array = (
                 sum((count * each * prices.up(size, width) for (each, size), count in runs), np.zeros(1)) * tick
             )
-            return np.broadcast_to(found, (plans.count,))[columns]
+            return self._priced(found, rows)
 
         loads, stores = of(case.loaded), of(case.stored)
         several = np.maximum(loads / np.minimum(2, self._ways[rows]), stores)
         alone = plans["dma.channels"] == 1
-        found: Array = (
-            np.where(np.broadcast_to(alone, (plans.count,))[columns], loads + stores + moving / 2, several)
-            / self._cores
-        )
+        found: Array = np.where(self._priced(alone, rows), loads + stores + moving / 2, several) / self._cores
         return found
 
     def _computing(self, case: Plain) -> Array:
@@ -296,7 +302,7 @@ class LayerTimes:
 
 
 def counts_of(case: Plain, in_l2: int) -> Array:
-    """``COUNTS`` of a layer without products, as a column."""
+    """``COUNTS`` of a layer without matrix products, as a column."""
     outside = sum(nbytes for _, nbytes in case.far)
     dram = sum(nbytes for bit, nbytes in case.far if not bit & in_l2)
     found = {"dram": dram, "moved": outside + case.near, "sram": case.near, "code": case.code}

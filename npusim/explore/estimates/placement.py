@@ -1,10 +1,8 @@
-"""The planner's choices for many designs at once: values in SRAM as a whole, cascades in stripes, else in DRAM.
+"""Memory choices for many designs at once: values in SRAM as a whole, cascades in stripes, all others in DRAM.
 
-Twin of :mod:`npusim.compiler.schedule.memory_plan`, without its addresses: what lies in SRAM side by side is
-taken to fit where its bytes do. Choices are made by the tiler's estimate, as the compiler
-makes them; what is then told is what the chosen cuts take with all channels of DMA, and without the tiler's dislike of
-traffic.
-"""
+This approximates :mod:`npusim.compiler.schedule.memory_plan` without addresses: values are assumed to fit into SRAM if
+the sum of their bytes does (ADR 0035). Choices use the score of tiles, as in the compiler. The figures of the result
+are the times of the chosen tiles with all DMA channels, without the score's penalty on traffic."""
 
 from __future__ import annotations
 
@@ -29,16 +27,16 @@ from npusim.hw.memory import align
 from npusim.timing.tile import OVERLAP, Tiling, footprint
 
 _OF_SEGMENT = 4
-"""The tiles of one layer of a cascade have one of so many parts of SRAM, beside its weights."""
+"""The tiles of a layer of a cascade may use 1/4 of the SRAM, in addition to its weights."""
 
 
 @dataclass(slots=True)
 class Plan:
     """Choices for a network on each design.
 
-    ``chosen``: picoseconds of each layer by the score that tiles are chosen by; ``near``: the bits of its buffers that
-    are in SRAM, and above them the number of its form; ``rooms``: bytes for its tiles; ``cascades`` with their stripes
-    and the designs that have them; ``layers``: the time and the traffic of each layer.
+    ``chosen``: picoseconds of each layer by the score of tiles. ``near``: for each layer the bits of its buffers in
+    SRAM, and above them the number of its form. ``rooms``: bytes for its tiles. ``cascades``: (span, stripes, designs
+    that have it). ``layers``: figures of each layer.
     """
 
     chosen: list[Array]
@@ -50,7 +48,8 @@ class Plan:
 
 @dataclass(slots=True)
 class _Striped:
-    """A layer in stripes: by the tiler's estimate, what shows behind a tile, bytes of slots; ``what`` was picked."""
+    """A layer in stripes, by design: ``chosen``: picoseconds by the score. ``tail``: picoseconds after a tile that
+    nothing hides. ``slots``: bytes of slots. ``what``: the work of a stripe."""
 
     chosen: Array
     tail: Array
@@ -60,14 +59,14 @@ class _Striped:
 
 @dataclass(slots=True)
 class _Cascade:
-    """A cascade: by the tiler's estimate, and the number of the heights of its stripes that is best, by design."""
+    """A cascade, by design: picoseconds by the score, and the index of the best height of stripes."""
 
     chosen: Array
     height: Index
 
 
 class PlacementPlanner(LayerTimes):
-    """Homes of values on designs that differ in numbers alone; ``joined``: see :func:`joined_groups`."""
+    """Chooses memory areas on designs that differ only in numbers. ``joined``: see :func:`joined_groups`."""
 
     def __init__(self, network: PreparedNetwork, designs: Designs, joined: Sequence[Index], cores: int = 1) -> None:
         super().__init__(designs, cores)
@@ -84,7 +83,7 @@ class PlacementPlanner(LayerTimes):
     # values as a whole
 
     def whole(self, *, keeps: bool = True) -> Plan:
-        """Every layer by itself, values in SRAM where that is faster for all layers of their lives together."""
+        """Plan every layer by itself. A value is in SRAM if that is faster for all layers of its lifetime together."""
         network, count = self._network, self._designs.count
         everyone = np.arange(count)
         near = [form << len(layer.buffers) for form, layer in zip(self._joined, network.layers, strict=True)]
@@ -113,7 +112,7 @@ class PlacementPlanner(LayerTimes):
         return plan
 
     def tell(self, plan: Plan) -> None:
-        """Work out what each layer takes: with the channels that there are, and with values in the L2."""
+        """Compute the figures of each layer of a plan, with all DMA channels and with values in the L2."""
         count = self._designs.count
         l2 = self._in_l2(plan) if self._designs.config.l2 else [None] * len(plan.near)
         plan.layers = [LayerFigures.empty(count) for _ in plan.near]
@@ -127,15 +126,18 @@ class PlacementPlanner(LayerTimes):
         for span, stripes, rows in plan.cascades:
             self._tell(span, stripes, rows, plan, l2)
             turns[span.first : span.last + 1, rows] = stripes.turns
-        # The sequencer waits whenever it comes to another layer, whose descriptors were loaded before all others.
+        # The sequencer waits at each change of layer. The descriptors of all layers are loaded first.
         switching = self._designs.config.layer_cycles * PS / self._designs["clock"]
         loading = self._designs.config.layer_bytes * PS / prices.bandwidth(self._designs)
         for times, figures in zip(turns, plan.layers, strict=True):
             figures.ps = figures.ps + (times * switching + loading) * (figures.ps > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
-        """Of each layer the bits of its buffers that are in the L2: those first that are wanted for the shortest time,
-        while there is room in it. What is free is taken to be in one piece."""
+        """For each layer, the bits of its buffers in the L2: buffers of the shortest lifetime first, while there is
+        space.
+
+        Free bytes are assumed to be contiguous.
+        """
         network, count = self._network, self._designs.count
         found = [np.zeros(count, np.intp) for _ in network.layers]
         taken = np.zeros((len(network.layers), count))
@@ -150,7 +152,7 @@ class PlacementPlanner(LayerTimes):
         return found
 
     def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
-        """Whether so many bytes are in the L2 and back as soon as in DRAM and back."""
+        """Whether writing and reading ``nbytes`` takes no longer with the L2 than with DRAM, by design."""
         size = np.array([[float(nbytes)]])
 
         def there_and_back(side: Designs) -> Array:
@@ -159,12 +161,12 @@ class PlacementPlanner(LayerTimes):
             return found
 
         near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)
-        return np.broadcast_to(near <= far, (self._plans.count,))[self._columns]
+        return self._priced(near <= far, np.arange(self._designs.count))
 
     # cascades
 
     def striped(self, plan: Plan) -> Plan:
-        """The cascades of least time over a plan without them."""
+        """Return a plan with the cascades that take the least time, given a plan without cascades."""
         count, size = self._designs.count, len(self._network.layers)
         best: list[Array] = [np.zeros(count)]
         taken = [np.full(count, -1, np.intp) for _ in range(size)]
@@ -173,7 +175,7 @@ class PlacementPlanner(LayerTimes):
         for span, cascade in zip(spans, found, strict=True):
             if cascade is not None:
                 layers = slice(span.first, span.last + 1)
-                # Where everything is in SRAM as a whole there is nothing to gain, but by two units side by side.
+                # If all values are in SRAM as a whole, only two units working in parallel can save time.
                 little = cascade.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
                 beside = side_by_side(layer.group for layer in self._network.layers[layers])
                 whole = [
@@ -198,7 +200,7 @@ class PlacementPlanner(LayerTimes):
         return self._traced(plan, spans, found, taken)
 
     def _traced(self, plan: Plan, spans: list[CascadeSpan], found: list[_Cascade | None], taken: list[Index]) -> Plan:
-        """From the last layer back, as each design has it."""
+        """Collect the chosen cascades of each design, from the last layer backwards."""
         result = Plan(copy.deepcopy(plan.chosen), copy.deepcopy(plan.near), plan.rooms)
         at = np.full(self._designs.count, len(plan.near) - 1)
         for number in reversed(range(len(plan.near))):
@@ -221,7 +223,7 @@ class PlacementPlanner(LayerTimes):
         return result
 
     def _tell(self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]) -> None:
-        """What a cascade takes on some designs; each layer has what it takes itself, and a part of the loads."""
+        """Compute the figures of a cascade on some designs. Loads are distributed over its layers."""
         found = []
         matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         for at, number in enumerate(range(span.first, span.last + 1)):
@@ -244,12 +246,12 @@ class PlacementPlanner(LayerTimes):
         computing = np.sum([told.ps for told in found], axis=0)
         beyond = self._loaded_from_l2(span, rows, l2)
         inputs = self._loaded(span, plan.near, rows)
-        rate = np.broadcast_to(prices.bandwidth(self._designs), (self._designs.count,))[rows]
+        rate = self._rate(prices.bandwidth(self._designs), rows)
         held = self._weights(span)[rows]
         weights, moved = held * PS / rate, (inputs - beyond) * PS / rate
         if beyond.any():
             near = prices.bandwidth(self._designs.l2_side())
-            moved = moved + beyond * PS / np.broadcast_to(near, (self._designs.count,))[rows]
+            moved = moved + beyond * PS / self._rate(near, rows)
         shown = self._shown(span, stripes)
         longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails)) / computing
         waits = weights + moved > np.maximum(matrix, vector) + tails
@@ -261,7 +263,7 @@ class PlacementPlanner(LayerTimes):
             into.put(rows, told, slice(None))
 
     def _loaded(self, span: CascadeSpan, near: Sequence[Index], rows: Index) -> Array:
-        """Bytes of a cascade's inputs that are in no SRAM."""
+        """Bytes of a cascade's inputs that are not in SRAM."""
         found = np.zeros(len(rows))
         for buffer, nbytes in span.loaded:
             maker = self._network.users.get(buffer, (0,))[0]
@@ -269,7 +271,7 @@ class PlacementPlanner(LayerTimes):
         return found
 
     def _loaded_from_l2(self, span: CascadeSpan, rows: Index, l2: Sequence[Index | None]) -> Array:
-        """Bytes of a cascade's inputs that come from the L2."""
+        """Bytes of a cascade's inputs that are in the L2."""
         found = np.zeros(len(rows))
         for buffer, nbytes in span.loaded:
             maker = self._network.users.get(buffer, (0,))[0]
@@ -298,12 +300,12 @@ class PlacementPlanner(LayerTimes):
         return self._question(case, rows, room, l2, told=True)
 
     def _cascade(self, span: CascadeSpan, near: Sequence[Index]) -> _Cascade | None:
-        """A cascade with the stripes of least time; None if it fits on no design."""
+        """A cascade with the fastest height of stripes on each design; None if it fits on no design."""
         count = self._designs.count
         best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
         codes = self._codes(span, near)
         room = self.capacity - self._weights(span)
-        # Shorter ones are tried as long as they take less: by design, whatever others are estimated beside it.
+        # On each design, shorter stripes are tried as long as they take less time.
         going = np.ones(count, bool)
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
@@ -319,7 +321,7 @@ class PlacementPlanner(LayerTimes):
         return best if np.isfinite(best.chosen).any() else None
 
     def _codes(self, span: CascadeSpan, near: Sequence[Index]) -> list[list[tuple[int, Index | slice]]]:
-        """Of each layer of a cascade the bits of buffers that are in SRAM, as a whole or in windows, with designs."""
+        """For each layer of a cascade: (bits of the buffers in SRAM, as a whole or as rolling buffers; the designs)."""
         found: list[list[tuple[int, Index | slice]]] = []
         for windows, codes in zip(span.near, near[span.first : span.last + 1], strict=True):
             all_codes = np.unique(codes | windows)
@@ -332,7 +334,7 @@ class PlacementPlanner(LayerTimes):
     def _with_stripes(
         self, span: CascadeSpan, stripes: Stripes, near: Sequence[Index], codes: list[list[tuple[int, Index | slice]]]
     ) -> Array | None:
-        """Picoseconds by the tiler's estimate; infinite where it does not fit."""
+        """Picoseconds of a cascade by the score, by design; infinite where it does not fit."""
         count = self._designs.count
         matrix, vector, tails, nbytes = np.zeros((4, count))
         nbytes += stripes.windows
@@ -353,12 +355,12 @@ class PlacementPlanner(LayerTimes):
         return np.where(nbytes <= self.capacity, chosen, np.inf)
 
     def _weights(self, span: CascadeSpan) -> Array:
-        """Bytes of the weights of a cascade on each design."""
+        """Bytes of all weights of a cascade, by design."""
         total: Array = np.sum(self._held[span.first : span.last + 1], axis=0)
         return total
 
     def _shown(self, span: CascadeSpan, stripes: Stripes) -> int:
-        """One part in so many of what hides behind the other unit's work shows."""
+        """The number n for which 1/n of the work of the faster unit is not hidden behind the other unit."""
         groups = (layer.group for layer in self._network.layers[span.first : span.last + 1])
         return min(stripes.turns, OVERLAP) if side_by_side(groups) else 1
 
@@ -380,7 +382,7 @@ class PlacementPlanner(LayerTimes):
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
             return _Striped(ps, nothing, nothing + case.slots, case)
         striped = layer.striped(case, rows, window=direct)
-        # Only designs with this form ask about it.
+        # Only designs with this form need it.
         some = np.flatnonzero(self._joined[number] == near >> len(layer.buffers))
         key = striped, some.tobytes()
         if key not in self._picked:
@@ -394,8 +396,11 @@ class PlacementPlanner(LayerTimes):
 
 
 def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, Array, Array]) -> Array:
-    """Picoseconds of a cascade, of whose layers loads of weights and rows, the matrix unit, the vector unit and what is
-    behind them take so long: as the planner has it."""
+    """Picoseconds of a cascade, as the compiler estimates it (``cascade_latency``).
+
+    ``weights``, ``rows``: picoseconds of the loads. ``computing``: those of the matrix unit, of the vector unit, and of
+    the ends of tiles that nothing hides.
+    """
     matrix, vector, tails = computing
     together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails
     first = together / turns
@@ -406,7 +411,7 @@ def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple
 
 
 def weights_held(case: Case) -> float:
-    """Bytes of all weights and parameters of a layer that keeps them in SRAM."""
+    """Bytes of all weights and parameters of a layer whose weights stay in SRAM."""
     problem = case.problem
     whole = footprint(problem, Tiling(problem.groups, 1, 1, problem.oc, problem.ic, False))
     return float(align(whole.w) + align(whole.parameters))

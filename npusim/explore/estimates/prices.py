@@ -1,4 +1,4 @@
-"""Costs of works on many designs, by the cost functions of :mod:`npusim.hw`: picoseconds, as [works][designs]."""
+"""Costs of work on many designs, by the cost functions of :mod:`npusim.hw`: picoseconds, as [works][designs]."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def touched(
     designs: Designs, problem: MatrixProblem, groups: Array, oh: Array, ow: Array, oc: Array, ic: Array, kh: Array,
     kw: Array,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Bytes that a tile moves in SRAM, and those of its sums in accumulators."""
+    """Bytes that a tile moves in SRAM, and in the accumulators."""
 
     def ask(config: Config, batch: Any, oh: Any, ow: Any, oc: Any, ic: Any, kh: Any, kw: Any) -> tuple[Any, Any]:
         work = MatrixWork(
@@ -47,8 +47,8 @@ def touched(
 
 
 def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -> Array:
-    """Transfers, each alone on the bus; from one to the next of a stream; bytes on the pins: [3][works][designs]. See
-    ``MovePrices``."""
+    """Figures of transfers, [3][works][designs]: picoseconds alone on the bus, picoseconds per transfer of a stream,
+    bytes at the pins. See ``MovePrices``."""
 
     def ask(config: Config, *key: Any) -> Any:
         return MovePrices(config)[(*key, way)]
@@ -66,22 +66,22 @@ def move(designs: Designs, way: str, nbytes: Array, run: Array, stride: Array) -
 
 
 def work(designs: Designs, work: VectorWork | ScalarWork | DmaWork) -> Array:
-    """Work of the vector or the scalar unit, or a transfer alone on the bus."""
+    """Picoseconds of work of the vector or scalar unit, or of a transfer alone on the bus."""
     return designs.figure(work, lambda config: CostModel(config).once(work).ps)
 
 
 def bandwidth(designs: Designs, *, constants: bool = False) -> Array:
-    """Bytes a second that the DRAM gives, or the memory of constants."""
+    """Bytes per second of the DRAM, or of the memory for constants."""
     if constants:
         return designs.figure("constants", lambda config: dram_model(constants_side(config)).bandwidth)
     return designs.figure("bandwidth", lambda config: dram_model(config).bandwidth)
 
 
 def channel(designs: Designs) -> Array:
-    """Bytes a second that one channel can ask for."""
+    """Bytes per second that one channel can request."""
     return designs.figure("channel", dma.channel_bandwidth)
 
 
 def local_rate(designs: Designs) -> Array:
-    """Bytes a second that a channel copies within SRAM."""
+    """Bytes per second that a channel copies within SRAM."""
     return designs.figure("local rate", sram_rate)

@@ -39,12 +39,12 @@ _Numbers = Array | npt.NDArray[np.int64]
 
 _LARGEST = 1e18
 _TAPS_PERCENT = 100
-"""As ``TAPS_PERCENT`` of the compiler, which looks for tiles with a part of the kernel more often: that search takes
-longest, and seldom changes the time of a layer."""
+"""Like ``TAPS_PERCENT`` of the compiler, but higher: searches for tiles with a part of the kernel take longest, and
+rarely change the time of a layer."""
 
 
 class ChainWorks(NamedTuple):
-    """Works of the vector unit behind a product: for one element, and for ``probe`` of them."""
+    """Work of the vector unit after a matrix product: for one element, and for ``probe`` elements."""
 
     one: tuple[VectorWork, ...] = ()
     many: tuple[VectorWork, ...] = ()
@@ -52,14 +52,14 @@ class ChainWorks(NamedTuple):
 
     @classmethod
     def of(cls, chain: Chain) -> ChainWorks:
-        """Those of a chain."""
+        """The work of a chain."""
         if not chain.ops or not all(chain.shape):
             return cls()
         probe = chain.probe()
         return cls(_vectors(chain.works([1] * len(probe))), _vectors(chain.works(probe)), prod(probe))
 
     def times(self, designs: Designs) -> tuple[Array, Array]:
-        """Picoseconds to begin on a tile or a piece, and for each further 1024 elements."""
+        """Picoseconds to start a tile or a piece, and per 1024 further elements."""
         begin = sum((prices.work(designs, work) for work in self.one), np.zeros(1))
         many = sum((prices.work(designs, work) for work in self.many), np.zeros(1))
         return begin, np.floor((many - begin) * 1024 / self.probe)
@@ -71,7 +71,7 @@ def _vectors(works: Iterable[object]) -> tuple[VectorWork, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """A matrix operator with its values in given memories: its problem, its chain and the rows of its result."""
+    """A matrix operator with its values in given memories: its problem, its chain, and the rows of its result."""
 
     problem: MatrixProblem
     chain: ChainWorks
@@ -87,12 +87,12 @@ class Case:
 
     @classmethod
     def of(cls, lowering: MatrixLowering) -> Case:
-        """What a lowering asks for."""
+        """The case of a lowering."""
         return cls(lowering.problem, ChainWorks.of(lowering.chain), lowering.height)
 
 
 def pieces_of(designs: Designs, case: Case) -> Array:
-    """Elements of the pieces in which a chain may work on a tile, for each design."""
+    """Elements of the pieces in which a chain processes a tile, by design."""
     between = case.problem.epilogue.between
     if not between:
         return np.ones(1)
@@ -102,9 +102,9 @@ def pieces_of(designs: Designs, case: Case) -> Array:
 class Question:
     """The best tile of one operator on some designs.
 
-    ``numbers``: of the designs; ``budgets``: bytes of SRAM; ``pieces``: see :func:`pieces_of`; ``l2``: the sum of 1, 2
-    and 4 where input, result and other operands are in the L2. After :meth:`TileSearch.ask`: ``latency``, by which
-    memory areas are compared, infinite where no tile fits; with ``told``: ``figures``, by name, each of [designs].
+    ``numbers``: the designs. ``budgets``: bytes of SRAM. ``pieces``: see :func:`pieces_of`. ``l2``: the sum of 1, 2 and
+    4 for the input, the result and other operands in the L2. Results of :meth:`TileSearch.ask`: ``latency``, by which
+    memory areas are compared, infinite if no tile fits; with ``told`` also ``figures``, by name, each [designs].
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Question:
         self.case, self.l2 = case, l2
         self.numbers = numbers
         self.devices = np.zeros(0, np.int64)
-        """Of the search: designs for which all tiles take as long are one device."""
+        """The devices of the search. Designs on which all tiles take the same time are one device."""
         self.budgets = np.broadcast_to(budgets, numbers.shape).astype(np.int64)
         self.pieces = np.broadcast_to(pieces, numbers.shape).astype(np.int64)
         self.scores = np.full(len(numbers), -1.0)
@@ -128,23 +128,23 @@ class Question:
         return dict(zip(FIGURES, self._figures.T, strict=True))
 
     def about(self, some: Index) -> Question:
-        """The same question about some of the designs."""
+        """The same question for some of the designs."""
         told = self._figures is not None
         part = Question(self.case, self.numbers[some], self.budgets[some], self.pieces[some], told=told, l2=self.l2)
         part.devices = self.devices[some]
         return part
 
     def take(self, some: Index, other: Question) -> None:
-        """Take the answers of another question, about parts of the kernel, where they are better."""
-        # A part of the kernel at a time has more loads: as good is not good enough.
+        """Take the answers of a question about parts of the kernel where they are better."""
+        # Parts of the kernel need more loads, so they must be better, not equal.
         better = np.floor(other.scores * ((100 + SLACK_PERCENT) / 100)) < self.scores[some]
         self.scores[some[better]], self.latency[some[better]] = other.scores[better], other.latency[better]
         if self._figures is not None and other._figures is not None:
             self._figures[some[better]] = other._figures[better]
 
     def put_to(self, searches: Sequence[ManySearch]) -> int:
-        """Returns how many designs still have no answer. Later searches are for designs on which earlier ones find
-        nothing."""
+        """Search, and return the number of designs without an answer. Later searches are for designs on which earlier
+        ones find nothing."""
         while True:
             left = searches[self._pass].choose(
                 self.devices, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.l2
@@ -158,8 +158,11 @@ class Question:
 
 @dataclass(slots=True)
 class _Searches:
-    """Searches for one operator: with the whole kernel in each instruction, of which later ones are for designs on
-    which earlier ones find nothing; with a part of it, if that is possible; see ``TileSearch._good``."""
+    """Searches for one operator.
+
+    ``whole``: with the whole kernel in each instruction; later ones are for designs on which earlier ones find nothing.
+    ``taps``: with a part of the kernel, None if that is impossible. ``good``: see ``TileSearch._good``.
+    """
 
     whole: list[ManySearch]
     taps: Callable[[], ManySearch] | None
@@ -195,7 +198,7 @@ class TileSearch:
         self._searches: dict[Case, _Searches] = {}
 
     def ask(self, questions: Sequence[Question]) -> None:
-        """Answer questions; prices that they depend on are evaluated for all of them at once."""
+        """Answer questions. Missing prices are evaluated for all of them at once."""
         for question in questions:
             question.devices = self._device_of.ravel()[question.numbers].astype(np.int64)
         self._until_known([partial(each.put_to, self._of(each.case).whole) for each in questions])
@@ -204,7 +207,7 @@ class TileSearch:
             searches = self._of(question.case)
             if searches.taps is not None:
                 problem = question.case.problem
-                # With several groups, kernels have few channels: a part of them pays only where nothing else fits.
+                # Kernels of grouped convolutions have few channels: parts of them only pay if nothing else fits.
                 seldom = problem.groups > 1 and not problem.depthwise
                 good = _LARGEST if seldom else self._good(searches)[question.devices]
                 some = np.flatnonzero(question.scores > good)
@@ -215,12 +218,12 @@ class TileSearch:
             question.take(some, each)
 
     def _until_known(self, asked: list[Callable[[], int]]) -> None:
-        """Call functions, which return how much is left because of prices that are not known, until nothing is."""
+        """Call functions until none is left with work. They return the amount of work that waits for unknown prices."""
         while asked := [each for each in asked if each()]:
             self._evaluate()
 
     def _good(self, searches: _Searches) -> Array:
-        """Picoseconds that are good enough on each design: no tile with a part of the kernel is looked for."""
+        """Picoseconds on each device below which no tile with a part of the kernel is searched."""
         if searches.good is None:
             everyone = np.arange(len(self._shape_of), dtype=np.int64)
             bounds = np.empty(len(everyone))
@@ -270,12 +273,12 @@ class TileSearch:
             return ((*cut, problem.kh, problem.kw) for cut in channel_cuts(problem, shape, whole=whole))
 
         result = [search(partial(with_kernel, whole=whole), whole=whole) for whole in search_passes(config)]
-        # Most operators never need it.
+        # Made on demand, because most operators never need it.
         taps = cache(partial(search, partial(tap_cuts, problem), whole=False)) if can_cut_taps(problem) else None
         return _Searches(result, taps)
 
     def _evaluate(self) -> None:
-        """The prices that searches wanted."""
+        """Evaluate the prices that searches requested."""
         for kind, (wanted, asked) in self._products.items():
             keys = _taken(wanted)
             if len(keys):
@@ -294,7 +297,7 @@ class TileSearch:
 def _values(
     designs: Designs, of: Callable[..., Any], kind: tuple[Any, ...], keys: npt.NDArray[np.int64], *way: str
 ) -> npt.NDArray[np.int64]:
-    """What prices ``of`` a kind are, each on a device, by key; up to three for each."""
+    """Up to three values for each requested price ``of`` a kind, on the device and with the key of its row."""
     fields = (np.ascontiguousarray(column, np.float64) for column in keys.T)
     found = designs.evaluate(lambda config, *key: of(config, *kind)[(*key, *way)], *fields)
     values = np.zeros((len(keys), 3), np.int64)
