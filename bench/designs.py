@@ -22,6 +22,7 @@ from npusim.explore.evaluate import figures_of
 from npusim.hw.config import Config, load_config
 from npusim.runtime import Session
 from npusim.timing import tile
+from npusim.timing.tile_problem import Tiling
 from npusim.validate.networks import NETWORKS
 from tests.support import tile_definition
 
@@ -51,7 +52,7 @@ class Searches:
         self.asked: dict[tuple[tile.Tilings, int], None] = {}
         choose = tile.Tilings.choose
 
-        def noted(tilings: tile.Tilings, budget: int) -> tile.Tiling | None:
+        def noted(tilings: tile.Tilings, budget: int) -> Tiling | None:
             self.asked[tilings, budget] = None
             return choose(tilings, budget)
 

@@ -129,7 +129,7 @@ cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
 cdef long long read_step(
     long long outputs, long long stride, long long taps, long long kernel, long long dilation,
 ) noexcept:
-    """See ``npusim.timing.tile``."""
+    """See ``npusim.timing.tile_problem``."""
     cdef long long a = stride if outputs > 1 else 0, b = dilation if taps > 1 else 0
     if dilation == 1 and taps == kernel:
         return 1
@@ -168,8 +168,8 @@ cdef struct Figures:
 cdef class Search:
     """The cuts of one problem on one device.
 
-    ``problem``, ``device``: see ``npusim.timing.tile``. ``cuts``: (groups, output channels, input channels, kernel
-    rows, kernel columns) of a tile. ``areas``: (rows, columns). Both in the order in which they are tried.
+    ``problem``: see ``npusim.timing.tile_problem``. ``device``: see ``npusim.timing.tile``. ``cuts``: (groups, output
+    channels, input channels, kernel rows, kernel columns) of a tile. ``areas``: (rows, columns). Both in the order in which they are tried.
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw

@@ -23,25 +23,16 @@ from npusim.timing.tile import (
     OVERLAP,
     SLACK_PERCENT,
     TAPS_PERCENT,
-    Home,
-    MatrixProblem,
-    Tiling,
     acc_bytes,
     best_at_banks,
-    can_cut_taps,
-    chain_time,
-    channel_cuts,
     code_bytes,
     fewest_steps,
-    footprint,
     input_copies,
-    input_window,
     search_passes,
-    spatial_cuts,
-    tap_cuts,
-    taps,
 )
 from npusim.timing.tile_costs import array_pricing, move_prices
+from npusim.timing.tile_cuts import can_cut_taps, channel_cuts, spatial_cuts, tap_cuts
+from npusim.timing.tile_problem import Home, MatrixProblem, Tiling, chain_time, footprint, input_window, taps
 from npusim.units import ceil_div
 from npusim.work import DmaWork, MatrixWork
 

@@ -21,8 +21,8 @@ from npusim.hw.cost import cost_model
 from npusim.isa.base import Instruction, Space, sram
 from npusim.ops.base import REGISTRY, ElementForm, Place
 from npusim.ops.quant import table_of
-from npusim.timing.tile import EpilogueCosts
 from npusim.timing.tile_costs import vector_pricing
+from npusim.timing.tile_problem import EpilogueCosts
 from npusim.units import ceil_div
 from npusim.work import VectorWork, Work
 

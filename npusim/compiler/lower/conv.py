@@ -24,7 +24,7 @@ from npusim.compiler.lower.transfer import load_items
 from npusim.isa.matrix_extras import NO_EXTRAS, Extras
 from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.ops.matrix import Blocks, Phases
-from npusim.timing.tile import InputWindow, MatrixProblem, ic_unit, input_window
+from npusim.timing.tile_problem import InputWindow, MatrixProblem, ic_unit, input_window
 from npusim.units import ceil_div
 
 _PADDED = 1.5

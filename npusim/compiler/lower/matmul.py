@@ -18,7 +18,7 @@ from npusim.compiler.lower.matrix_weights import Part
 from npusim.compiler.lower.pixel_run import pixel_run
 from npusim.compiler.lower.transfer import load_items
 from npusim.program import CONSTANTS
-from npusim.timing.tile import MatrixProblem
+from npusim.timing.tile_problem import MatrixProblem
 
 
 class MatMulLowering(MatrixLowering, kind="matmul"):

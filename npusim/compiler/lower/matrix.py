@@ -34,7 +34,7 @@ from npusim.isa.base import Space, is_dram
 from npusim.isa.matrix import Conv, Depthwise
 from npusim.isa.matrix_extras import NOTHING, Extras
 from npusim.isa.matrix_types import packed_bytes, zero_field
-from npusim.timing.tile import Home, Tiling, footprint, input_window
+from npusim.timing.tile_problem import Home, Tiling, footprint, input_window
 from npusim.units import ceil_div
 
 _STRIPED = 2

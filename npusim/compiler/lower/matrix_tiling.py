@@ -39,19 +39,9 @@ from npusim.graph import Op
 from npusim.hw.memory import constants_side
 from npusim.isa.base import Space
 from npusim.isa.matrix_types import CHANNEL_BLOCK
-from npusim.timing.tile import (
-    Home,
-    MatrixProblem,
-    Tiling,
-    Tilings,
-    acc_bytes,
-    can_cut_taps,
-    chain_time,
-    footprint,
-    input_copies,
-    taps,
-    tilings,
-)
+from npusim.timing.tile import Tilings, acc_bytes, input_copies, tilings
+from npusim.timing.tile_cuts import can_cut_taps
+from npusim.timing.tile_problem import Home, MatrixProblem, Tiling, chain_time, footprint, taps
 from npusim.units import ceil_div
 
 PARTS = 64

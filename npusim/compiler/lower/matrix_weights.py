@@ -15,7 +15,7 @@ from npusim.dtypes import DType
 from npusim.graph import Op
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
 from npusim.isa.matrix_types import accumulator_type, packed_bytes
-from npusim.timing.tile import MatrixProblem, weight_bytes
+from npusim.timing.tile_problem import MatrixProblem, weight_bytes
 from npusim.units import ceil_div
 
 Cut = Callable[[npt.NDArray[Any]], list[list[npt.NDArray[Any]]]]

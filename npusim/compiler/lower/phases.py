@@ -20,7 +20,7 @@ from npusim.compiler.lower.conv import ConvLowering, Window, padded
 from npusim.compiler.lower.matrix_tiling import Extent, OutputTile
 from npusim.compiler.lower.matrix_weights import Part
 from npusim.graph import Op
-from npusim.timing.tile import input_window
+from npusim.timing.tile_problem import input_window
 from npusim.units import ceil_div
 
 

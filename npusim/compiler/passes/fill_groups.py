@@ -21,8 +21,9 @@ from npusim.hw.config import Config
 from npusim.hw.memory import dram_model
 from npusim.isa.matrix_types import accumulator_type, are_interchangeable, rate_type
 from npusim.ops.budget import Budget
-from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, tilings
+from npusim.timing.tile import tilings
 from npusim.timing.tile_costs import MatrixPrices, matrix_prices
+from npusim.timing.tile_problem import EpilogueCosts, Home, MatrixProblem, Tiling, footprint
 
 
 def fill_groups(graph: Graph, config: Config, budget: Budget) -> Graph:

@@ -21,8 +21,8 @@ from npusim.compiler.passes.fill_groups import (
 from npusim.explore.estimates.designs import Array, Designs, Index
 from npusim.explore.estimates.network import PreparedNetwork
 from npusim.explore.estimates.tiles import Case, ChainWorks, Question, TileSearch, pieces_of
-from npusim.timing.tile import MatrixProblem
 from npusim.timing.tile_costs import MatrixPrices
+from npusim.timing.tile_problem import MatrixProblem
 
 
 def joined_groups(network: PreparedNetwork, designs: Designs, cores: int) -> list[Index]:

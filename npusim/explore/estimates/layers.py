@@ -29,7 +29,7 @@ from npusim.explore.estimates.tiles import Case
 from npusim.graph import Op, Tensor
 from npusim.hw.memory import align
 from npusim.isa.base import Command, Space, Unit, Wait
-from npusim.timing.tile import Home
+from npusim.timing.tile_problem import Home
 from npusim.work import DmaWork, ScalarWork, VectorWork
 
 

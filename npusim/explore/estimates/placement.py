@@ -24,7 +24,8 @@ from npusim.explore.estimates.network import CascadeSpan, PreparedNetwork, Strip
 from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tiles import Case, Question
 from npusim.hw.memory import align
-from npusim.timing.tile import OVERLAP, Tiling, footprint
+from npusim.timing.tile import OVERLAP
+from npusim.timing.tile_problem import Tiling, footprint
 
 _OF_SEGMENT = 4
 """The tiles of a layer of a cascade may use 1/4 of the SRAM, in addition to its weights."""

@@ -14,8 +14,8 @@ from npusim.hw.cost import CostModel
 from npusim.hw.memory import constants_side, dram_model
 from npusim.hw.units import dma
 from npusim.isa.matrix_types import rate_type
-from npusim.timing.tile import MatrixProblem
 from npusim.timing.tile_costs import MovePrices, move_pricing
+from npusim.timing.tile_problem import MatrixProblem
 from npusim.work import DmaWork, MatrixWork, ScalarWork, VectorWork
 
 PS = 1e12

@@ -20,18 +20,10 @@ from npusim.hw.config import Config
 from npusim.isa.matrix_types import rate_type
 from npusim.timing._prices import WAYS, Prices, answer
 from npusim.timing._tiling import FIGURES, Devices, ManySearch, SharedSearch
-from npusim.timing.tile import (
-    SLACK_PERCENT,
-    MatrixProblem,
-    acc_bytes,
-    can_cut_taps,
-    channel_cuts,
-    search_passes,
-    searched,
-    spatial_cuts,
-    tap_cuts,
-)
+from npusim.timing.tile import SLACK_PERCENT, acc_bytes, search_passes, searched
 from npusim.timing.tile_costs import MatrixPrices, MovePrices, array_pricing, move_pricing, vector_pricing
+from npusim.timing.tile_cuts import can_cut_taps, channel_cuts, spatial_cuts, tap_cuts
+from npusim.timing.tile_problem import MatrixProblem
 from npusim.work import VectorWork
 
 _Cut = tuple[int, int, int, int, int]

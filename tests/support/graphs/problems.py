@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from npusim.dtypes import DType
-from npusim.timing.tile import EpilogueCosts, Home, MatrixProblem
+from npusim.timing.tile_problem import EpilogueCosts, Home, MatrixProblem
 
 
 @st.composite

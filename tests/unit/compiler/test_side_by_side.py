@@ -27,7 +27,8 @@ from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Session
-from npusim.timing.tile import OVERLAP, Tiling, tilings
+from npusim.timing.tile import OVERLAP, tilings
+from npusim.timing.tile_problem import Tiling
 from tests.support.graphs.cascades import cascade_of
 
 EDGE, TINY = load_config("edge"), load_config("tiny")

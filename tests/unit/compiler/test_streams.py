@@ -28,7 +28,8 @@ from npusim.report import explain
 from npusim.report import program as report
 from npusim.report.format import capacity, grouped
 from npusim.runtime import Session
-from npusim.timing.tile import EpilogueCosts, MatrixProblem, Tiling, tilings
+from npusim.timing.tile import tilings
+from npusim.timing.tile_problem import EpilogueCosts, MatrixProblem, Tiling
 from npusim.weights import WeightFile, view_of
 from npusim.work import DmaWork
 from tests.support.graphs.comparison import same_bytes

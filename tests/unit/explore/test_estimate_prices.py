@@ -27,19 +27,10 @@ from npusim.hw.units import vector
 from npusim.hw.units.base import COMPUTE, LATENCY, Cost, total
 from npusim.runtime import Session
 from npusim.timing.batch import with_values
-from npusim.timing.tile import (
-    OVERLAP,
-    SLACK_PERCENT,
-    EpilogueCosts,
-    Home,
-    MatrixProblem,
-    Tiling,
-    Tilings,
-    can_cut_taps,
-    forget,
-    taps,
-)
+from npusim.timing.tile import OVERLAP, SLACK_PERCENT, Tilings, forget
 from npusim.timing.tile_costs import MovePrices, array_pricing, move_pricing, pricing
+from npusim.timing.tile_cuts import can_cut_taps
+from npusim.timing.tile_problem import EpilogueCosts, Home, MatrixProblem, Tiling, taps
 from npusim.units import ceil_div
 from npusim.validate.networks.build import Net
 from npusim.work import MatrixWork, VectorWork

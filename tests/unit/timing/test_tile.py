@@ -24,18 +24,9 @@ from npusim.isa.base import Space, decode, offset_of, space_of
 from npusim.isa.functions import Binary
 from npusim.isa.matrix_types import CHANNEL_BLOCK
 from npusim.ops.build import GraphBuilder
-from npusim.timing.tile import (
-    EpilogueCosts,
-    Home,
-    MatrixProblem,
-    Tiling,
-    acc_bytes,
-    can_cut_taps,
-    choose,
-    footprint,
-    taps,
-    tilings,
-)
+from npusim.timing.tile import acc_bytes, choose, tilings
+from npusim.timing.tile_cuts import can_cut_taps
+from npusim.timing.tile_problem import EpilogueCosts, Home, MatrixProblem, Tiling, footprint, taps
 from npusim.work import DmaWork
 from tests.support.graphs.problems import problems
 from tests.support.graphs.samples import conv, product, residual_net

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from npusim.errors import CompileError
 from npusim.hw.config import Config, load_config
-from npusim.timing.tile import MatrixProblem, Tiling, Tilings, choose, tilings
+from npusim.timing.tile import Tilings, choose, tilings
 from npusim.timing.tile_costs import pricing
+from npusim.timing.tile_problem import MatrixProblem, Tiling
 from tests.support import tile_definition as definition
 from tests.support.examples import examples
 from tests.support.graphs.problems import PLAIN, homes, problems

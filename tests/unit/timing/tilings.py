@@ -10,7 +10,8 @@ from pathlib import Path
 
 from npusim.dtypes import DType
 from npusim.hw.config import load_config
-from npusim.timing.tile import EpilogueCosts, MatrixProblem, Tiling, choose
+from npusim.timing.tile import choose
+from npusim.timing.tile_problem import EpilogueCosts, MatrixProblem, Tiling
 
 PATH = Path(__file__).with_name("tilings.txt")
 TINY = load_config("tiny")
