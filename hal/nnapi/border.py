@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from npusim import errors
+from npusim.plan import ValueNeededError
 
 from .errors import ErrorStatus, InvalidArgumentError, StatusError
-from .operations.lowering import InvalidOperationError, ValueNeededError
+from .operations.lowering import InvalidOperationError
 from .plan import LoopTimeoutError
 from .validation.fields import MalformedError
 

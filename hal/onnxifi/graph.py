@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
+from npusim.plan.recent import Recent
 from npusim.program import Program
-from npusim.runtime import Priority, Recent
+from npusim.runtime import Priority
 
 from .backend import Backend, graph_priority
 from .compatibility import check_capacity, dynamic_inputs, try_symbolic

@@ -11,7 +11,7 @@ from npusim.runtime.request import DeviceBuffer, Request
 from npusim.runtime.result import Result
 from npusim.runtime.session import Session
 from npusim.runtime.state import State
-from npusim.runtime.store import ProgramStore, Recent
+from npusim.runtime.store import ProgramStore
 
 __all__ = [
     "DeviceBuffer",
@@ -20,7 +20,6 @@ __all__ = [
     "Job",
     "Priority",
     "ProgramStore",
-    "Recent",
     "Request",
     "Result",
     "Session",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
 
 from npusim._core import DefaultFloats
 from npusim.cache import Cache
@@ -17,40 +16,11 @@ from npusim.hw.config import Config
 from npusim.program import ConstantData, Program
 from npusim.runtime.request import MemoryBlock
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
-
 REMEMBERED = 32
 """Number of unused programs that are kept: the NNAPI calls getSupportedOperations and then prepareModel with the same
 model."""
 REMEMBERED_BYTES = 256 << 20
 """Limit for the constants of these programs together, in bytes."""
-
-
-class Recent(OrderedDict[_K, _V], Generic[_K, _V]):
-    """A mapping of limited size that evicts the least recently used value."""
-
-    def __init__(self, limit: int, dropped: Callable[[_V], object]) -> None:
-        """``dropped`` is called for each evicted value."""
-        super().__init__()
-        self._limit = limit
-        self._dropped = dropped
-
-    def recall(self, key: _K) -> _V | None:
-        """The value of a key, or None."""
-        value = self.get(key)
-        if value is not None:
-            self.move_to_end(key)
-        return value
-
-    def find(self, key: _K, make: Callable[[], _V]) -> _V:
-        """The value of a key, made if missing."""
-        value = self.recall(key)
-        if value is None:
-            value = self[key] = make()
-            while len(self) > self._limit:
-                self._dropped(self.popitem(last=False)[1])
-        return value
 
 
 class ProgramStore:

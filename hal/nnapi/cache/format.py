@@ -24,12 +24,12 @@ from npusim.compiler.version import COMPILER_VERSION
 from npusim.errors import CacheError
 from npusim.hw.config import Config
 from npusim.isa.base import ISA_VERSION
+from npusim.plan import Segment
 from npusim.program import Program
 
 from ..extensions import storage_of
 from ..operations.constants import Constants
 from ..plan import Plan, Record
-from ..plan.segment import Segment
 from ..types import (
     DataLocation,
     ExtensionNameAndPrefix,

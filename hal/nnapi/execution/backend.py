@@ -9,12 +9,12 @@ from typing import cast
 
 import numpy as np
 
+from npusim.plan import PlanBuffer
 from npusim.program import Program
 from npusim.runtime import DeviceBuffer, Executor, Job, Priority, Request, Result
 
 from ..errors import StatusError
 from ..operations.view import Array
-from ..plan import Buffer
 from ..types import ErrorStatus
 from .deadline import Deadline
 
@@ -53,7 +53,7 @@ class DeviceBackend:
         self.driver_ps = 0
 
     def run(
-        self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
+        self, program: Program, inputs: Mapping[str, Array | PlanBuffer], outputs: Mapping[str, PlanBuffer]
     ) -> Mapping[str, Array]:
         """Run a program on the device. Raises StatusError when the deadline passes, and errors of the executor."""
         request = Request(
@@ -104,12 +104,12 @@ class DeviceBackend:
         """Device memory for a value between programs."""
         return self._executor.buffer(nbytes)
 
-    def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
+    def read(self, buffer: PlanBuffer, nbytes: int) -> bytes | bytearray:
         """Bytes of device memory, at the cost of a transfer."""
         self.driver_ps += self._executor.config.host.copy_ps(nbytes)
         return self._executor.read(cast("DeviceBuffer", buffer), nbytes)
 
-    def write(self, buffer: Buffer, data: Array) -> None:
+    def write(self, buffer: PlanBuffer, data: Array) -> None:
         """Fill device memory from the host, at the cost of a transfer."""
         self.driver_ps += self._executor.config.host.copy_ps(data.nbytes)
         self._executor.write(cast("DeviceBuffer", buffer), np.ascontiguousarray(data).view(np.uint8).data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from npusim.plan import bytes_of
 from npusim.program import Program
 from npusim.runtime import Priority as QueuePriority
 
@@ -12,8 +13,7 @@ from ..border import status_of
 from ..buffers.tracker import BufferTracker
 from ..memory.pools import PoolMappings
 from ..operations.view import Shape
-from ..plan import Held, Plan, Target, Value, on_host
-from ..plan.backend import bytes_of
+from ..plan import DeviceValue, Plan, Target, Value, on_host
 from ..types import ErrorStatus, MeasureTiming, Model, OutputShape, Priority, Request
 from ..validation import RequestRules
 from .arguments import Places, checked_measure
@@ -179,8 +179,8 @@ class Execution:
             return 0
         numbers = (*self._main.inputIndexes, *self._main.outputIndexes)
         places = dict(zip(numbers, (*self._places.inputs, *self._places.outputs), strict=True))
-        ports = [port for port in (*node.inputs, *node.outputs) if port.operand in places]
-        moved = [port.nbytes for port in ports if places[port.operand].pool is not None]
+        ports = [port for port in (*node.inputs, *node.outputs) if port.number in places]
+        moved = [port.nbytes for port in ports if places[port.number].pool is not None]
         return job_ps(self._engine.executor, node.program, moved, self._mapped)
 
     def _finish(self, shapes: list[Shape] | None) -> None:
@@ -205,7 +205,7 @@ class Execution:
         if place.pool is None:
             use = self._uses.inputs[index]
             assert use.shape is not None
-            return Held(use.buffer, tuple(use.shape), storage)
+            return DeviceValue(use.buffer, tuple(use.shape), storage)
         return place.load(self._resolved.inputs[index] or (), storage)
 
     # Outputs
@@ -221,5 +221,5 @@ class Execution:
         place = self._places.outputs[index]
         # An output without a pool is already in a driver buffer, or omitted; an empty output in a buffer is on the
         # host.
-        stored = isinstance(value, Held) or place.pool is None or place.store(value)
+        stored = isinstance(value, DeviceValue) or place.pool is None or place.store(value)
         return OutputShape(list(value.shape), stored)

@@ -12,6 +12,7 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
 from npusim.ops.emit import Emitter
+from npusim.plan import ValueNeededError
 
 from ..types import FusedActivationFunc, Operand, OperandType
 from .signature import type_name
@@ -20,14 +21,6 @@ from .view import QUANTISED, STORAGE, Array, OpView, Shape
 
 class InvalidOperationError(Exception):
     """The operands contradict each other in shapes or values that became known only at execution."""
-
-
-class ValueNeededError(Exception):
-    """Lowering needs the value of an operand (its number in the subgraph) that the device has not computed yet."""
-
-    def __init__(self, operand: int, /) -> None:
-        super().__init__(operand)
-        self.operand = operand
 
 
 class Lowering(Emitter):

@@ -1,19 +1,18 @@
-"""Plans: execution of a model as programs for sequences of operations, with decisions of the host between them."""
+"""Plans of NNAPI models, see :mod:`npusim.plan`: lowering of operations, IF and WHILE, and which are supported."""
 
-from .backend import Backend, Buffer, Held, Target, Value, on_host
+from npusim.plan import DeviceValue, PlanBuffer, Record, Target, Value, on_host
+
 from .control import LoopTimeoutError
-from .plan import Plan, Record
-from .segment import Segment, Vocabulary
+from .plan import Plan
+from .segment import Vocabulary
 from .support import Support
 
 __all__ = [
-    "Backend",
-    "Buffer",
-    "Held",
+    "DeviceValue",
     "LoopTimeoutError",
     "Plan",
+    "PlanBuffer",
     "Record",
-    "Segment",
     "Support",
     "Target",
     "Value",

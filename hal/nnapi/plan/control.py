@@ -7,13 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
+from npusim.plan import Array, Backend, Iterations, Target, Value, Values, on_host
+
 from ..operations.constants import Constants
 from ..operations.lowering import InvalidOperationError
-from ..operations.view import Array
 from ..types import Subgraph
-from .backend import Backend, Target, Value, on_host
-from .iterations import Iterations
-from .state import State
 
 
 class SubgraphPlan(Protocol):
@@ -35,7 +33,7 @@ class LoopTimeoutError(Exception):
     """A WHILE loop exceeded its simulated time; argument: the limit in picoseconds."""
 
 
-def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
+def run_if(plan: SubgraphPlan, state: Values, number: int, loop_timeout_ps: int) -> list[Value]:
     """IF: inputs are the condition, two subgraphs, and the inputs of the chosen subgraph."""
     operation = plan.subgraph.operations[number]
     condition = _truth(state.host(_value(plan, state, operation.inputs[0])))
@@ -45,7 +43,7 @@ def run_if(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) 
     return chosen.execute(state.backend, inputs, targets, loop_timeout_ps)
 
 
-def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: int) -> list[Value]:
+def run_while(plan: SubgraphPlan, state: Values, number: int, loop_timeout_ps: int) -> list[Value]:
     """WHILE: inputs are the subgraphs of condition and body, the values that the body updates, and its constants."""
     operation = plan.subgraph.operations[number]
     condition, body = (_plan(plan, operand) for operand in operation.inputs[:2])
@@ -67,7 +65,7 @@ def run_while(plan: SubgraphPlan, state: State, number: int, loop_timeout_ps: in
             loop.next()
 
 
-def _value(plan: SubgraphPlan, state: State, number: int) -> Value:
+def _value(plan: SubgraphPlan, state: Values, number: int) -> Value:
     constant = plan.constants(plan.subgraph.operands[number])
     if constant is not None:
         return constant

@@ -9,12 +9,13 @@ from npusim.compiler.pipeline import find_unsupported
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph
 from npusim.hw.config import Config
+from npusim.plan import Segment
 from npusim.program import Program
 
 from ..operations.lowering import InvalidOperationError
 from ..operations.view import SCALARS, Constants, Shape
 from ..types import Model, OperandLifeTime, OperationType, Subgraph
-from .segment import CONTROL, Segment, SegmentBuilder, Vocabulary
+from .segment import CONTROL, OperationBuilder, Vocabulary
 
 Reasons = dict[int, str]
 """The reason why an operation is not supported, by its number in the subgraph."""
@@ -142,8 +143,8 @@ class Support:
                     self._fits(subgraph, part, part.graph, shapes, alone)
             reasons.update(alone or dict.fromkeys(range(segment.start, segment.stop), str(error)))
 
-    def _builder(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> SegmentBuilder:
-        return SegmentBuilder(
+    def _builder(self, subgraph: Subgraph, start: int, stop: int, shapes: Mapping[int, Shape]) -> OperationBuilder:
+        return OperationBuilder(
             subgraph,
             self._constants,
             self._vocabulary,

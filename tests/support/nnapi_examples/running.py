@@ -18,7 +18,7 @@ import numpy as np
 from hal.nnapi.operations import REGISTRY
 from hal.nnapi.operations.constants import Constants
 from hal.nnapi.operations.view import STORAGE, Array
-from hal.nnapi.plan import Held, Plan, Value, Vocabulary
+from hal.nnapi.plan import DeviceValue, Plan, Value, Vocabulary
 from hal.nnapi.types import Model, OperandType
 from npusim.graph import Graph
 from npusim.ops import reference
@@ -151,7 +151,7 @@ def differences(
 
 def compare(rec: Record, model: Model, index: int, wanted: Array, value: Value) -> str:
     """Return why an output differs from the example beyond the suite's tolerances; empty if it does not."""
-    assert not isinstance(value, Held)
+    assert not isinstance(value, DeviceValue)
     kind = model.main.operands[model.main.outputIndexes[index]].type
     if wanted.shape != value.shape and wanted.size != value.size:
         return f"shape must be {list(wanted.shape)}, got {list(value.shape)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -15,7 +14,7 @@ from npusim.graph import Graph
 from npusim.ops.build import GraphBuilder
 from npusim.program import Program
 from npusim.runtime import store
-from npusim.runtime.store import ProgramStore, Recent, Residence
+from npusim.runtime.store import ProgramStore, Residence
 from tests.support.programs.executor_jobs import TINY, adder
 
 # What is compiled
@@ -107,17 +106,6 @@ def test_a_closed_store_knows_nothing() -> None:
     keeper.store.close()
     keeper.compile("a")
     assert keeper.compiled == ["a", "a"]
-
-
-def test_recent_values_to_the_limit() -> None:
-    dropped: list[int] = []
-    recent: Recent[str, int] = Recent(2, dropped.append)
-    make: Callable[[int], Callable[[], int]] = lambda value: lambda: value  # noqa: E731
-    assert [recent.find(key, make(value)) for key, value in (("a", 1), ("b", 2), ("a", 3))] == [1, 2, 1]
-    assert dropped == []
-    assert recent.find("c", make(4)) == 4
-    assert dropped == [2]
-    assert list(recent) == ["a", "c"]
 
 
 # What is on the device

@@ -9,7 +9,7 @@ from hal.nnapi.operations import REGISTRY
 from hal.nnapi.operations.constants import Constants
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.operations.view import STORAGE, Array
-from hal.nnapi.plan import Held, LoopTimeoutError, Plan, Vocabulary
+from hal.nnapi.plan import DeviceValue, LoopTimeoutError, Plan, Vocabulary
 from hal.nnapi.types import (
     DataLocation,
     Model,
@@ -58,7 +58,7 @@ def on_host(shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 def execute(plan: Plan, backend: HostBackend, *inputs: Array | None, limit_ps: int = 10**12) -> list[Array]:
     values = plan.execute(backend, list(inputs), [on_host] * len(plan.subgraph.outputIndexes), limit_ps)
-    assert not any(isinstance(value, Held) for value in values)
+    assert not any(isinstance(value, DeviceValue) for value in values)
     return [np.asarray(value) for value in values]
 
 
@@ -131,7 +131,7 @@ def test_an_output_can_be_placed_in_device_memory() -> None:
     backend = HostBackend()
     plan, buffer = plan_of(add_model(3), backend), HostBuffer(12)
     [held] = plan.execute(backend, [np.ones(3, np.float32)] * 2, [lambda shape, dtype: buffer], 1)
-    assert isinstance(held, Held)
+    assert isinstance(held, DeviceValue)
     assert held.buffer is buffer
     assert held.shape == (3,)
     [result] = plan.execute(backend, [held, held], [on_host], 1)
@@ -236,7 +236,7 @@ def test_while_gives_its_memory_back_and_leaves_what_is_not_its_own() -> None:
     own.data = np.zeros(1, np.int32).tobytes()
     for limit_reached in (0, 9):
         own.data = np.array([limit_reached], np.int32).tobytes()
-        held = Held(own, (1,), np.dtype(np.int32))
+        held = DeviceValue(own, (1,), np.dtype(np.int32))
         plan.execute(backend, [held, np.ones(2, np.float32)], [on_host, on_host], 10**12)
         assert own.data is not None, "the caller's buffer was released"
         assert all(buffer.data is None for buffer in backend.buffers)

@@ -1,4 +1,4 @@
-"""Iterations of a WHILE loop: their device memory, and the repetition of equal iterations."""
+"""Iterations of a loop: their device memory, and the repetition of equal iterations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from npusim.plan.backend import Array, Backend, DeviceValue, PlanBuffer, Shape, Value, bytes_of
 from npusim.program import Program
-
-from ..operations.view import Array, Shape
-from .backend import Backend, Buffer, Held, Value, bytes_of
 
 
 class Iterations:
@@ -22,9 +20,9 @@ class Iterations:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._spare: list[Buffer] = []
-        self._old: list[Buffer] = []
-        self._new: list[Buffer] = []
+        self._spare: list[PlanBuffer] = []
+        self._old: list[PlanBuffer] = []
+        self._new: list[PlanBuffer] = []
         self._runs = self._others = 0  # what this iteration has called on the backend
         self._alike = 0  # consecutive iterations so far with one run for the condition and one for the body
         self._before: list[Sequence[Value]] = []  # the inputs of the last two iterations
@@ -38,7 +36,7 @@ class Iterations:
 
     # Iterations
 
-    def target(self, shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
+    def target(self, shape: Shape, dtype: np.dtype[Any]) -> PlanBuffer | None:
         """The target of a result of the body."""
         nbytes = bytes_of(shape, dtype)
         if not nbytes:
@@ -63,7 +61,7 @@ class Iterations:
         self._alike = self._alike + 1 if (self._runs, self._others) == (2, 0) else 0
         self._runs = self._others = 0
 
-    def take(self) -> list[Buffer]:
+    def take(self) -> list[PlanBuffer]:
         """Transfer the memory of the last results to the caller."""
         taken, self._old = self._old, []
         return taken
@@ -84,23 +82,23 @@ class Iterations:
     # The backend
 
     def run(
-        self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
+        self, program: Program, inputs: Mapping[str, Array | PlanBuffer], outputs: Mapping[str, PlanBuffer]
     ) -> Mapping[str, Array]:
         """See Backend."""
         self._runs += 1
         return self._backend.run(program, inputs, outputs)
 
-    def allocate(self, nbytes: int) -> Buffer:
+    def allocate(self, nbytes: int) -> PlanBuffer:
         """See Backend."""
         self._others += 1
         return self._backend.allocate(nbytes)
 
-    def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
+    def read(self, buffer: PlanBuffer, nbytes: int) -> bytes | bytearray:
         """See Backend."""
         self._others += 1
         return self._backend.read(buffer, nbytes)
 
-    def write(self, buffer: Buffer, data: Array) -> None:
+    def write(self, buffer: PlanBuffer, data: Array) -> None:
         """See Backend."""
         self._others += 1
         self._backend.write(buffer, data)
@@ -121,4 +119,4 @@ class Iterations:
 
 def _same(value: Value, other: Value) -> bool:
     """Whether two values are at the same address, whatever their contents."""
-    return value == other if isinstance(value, Held) and isinstance(other, Held) else value is other
+    return value == other if isinstance(value, DeviceValue) and isinstance(other, DeviceValue) else value is other

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.program import Program
 
-from ..operations.view import Array, Shape
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 
 
-class Buffer(Protocol):
+class PlanBuffer(Protocol):
     """Bytes of device memory."""
 
     @property
@@ -27,10 +29,10 @@ class Buffer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DeviceValue:
     """A value in device memory: dense elements at the start of the buffer."""
 
-    buffer: Buffer
+    buffer: PlanBuffer
     shape: Shape
     dtype: np.dtype[Any]
 
@@ -45,12 +47,12 @@ def bytes_of(shape: Shape, dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-Value = Array | Held
-Target = Callable[[Shape, "np.dtype[Any]"], Buffer | None]
+Value = Array | DeviceValue
+Target = Callable[[Shape, "np.dtype[Any]"], PlanBuffer | None]
 """Called with a shape and type: returns a buffer of at least that size for an output, or None for host memory."""
 
 
-def on_host(shape: Shape, dtype: np.dtype[Any]) -> Buffer | None:
+def on_host(shape: Shape, dtype: np.dtype[Any]) -> PlanBuffer | None:
     """The target of values that stay in host memory."""
     return None
 
@@ -59,17 +61,17 @@ class Backend(Protocol):
     """Runs programs for one execution."""
 
     def run(
-        self, program: Program, inputs: Mapping[str, Array | Buffer], outputs: Mapping[str, Buffer]
+        self, program: Program, inputs: Mapping[str, Array | PlanBuffer], outputs: Mapping[str, PlanBuffer]
     ) -> Mapping[str, Array]:
         """Run a program; outputs that ``outputs`` does not bind are returned as host arrays."""
 
-    def allocate(self, nbytes: int) -> Buffer:
+    def allocate(self, nbytes: int) -> PlanBuffer:
         """Device memory for a value between programs."""
 
-    def read(self, buffer: Buffer, nbytes: int) -> bytes | bytearray:
+    def read(self, buffer: PlanBuffer, nbytes: int) -> bytes | bytearray:
         """Bytes of device memory."""
 
-    def write(self, buffer: Buffer, data: Array) -> None:
+    def write(self, buffer: PlanBuffer, data: Array) -> None:
         """Fill device memory from the host."""
 
     def again(self, limit_ps: int) -> int:
