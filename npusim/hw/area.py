@@ -18,11 +18,17 @@ from npusim.hw import nodes
 from npusim.hw.config import Config
 from npusim.hw.costs import UNKNOWN, Breakdown, CostItem
 from npusim.hw.dram_kinds import KINDS, interface
-from npusim.hw.sections import ACCUMULATOR_BYTES, MatrixConfig, VectorConfig
+from npusim.hw.sections import ACCUMULATOR_BYTES, L2Config, MatrixConfig, VectorConfig
 from npusim.hw.technology import PRICED
+from npusim.units import ceil_div
 
 _ADDER, _MULTIPLIER, _FLOAT_ADDER, _FLOAT_MULTIPLIER, _REGISTER = 278, 6350, 4360, 8970, 5.98
 """nodes.ALADDIN: um2 at 40 nm of a 32-bit adder and multiplier, the same of float32, and a bit of a register."""
+_COUNTER, _COMPARATOR = 495.5, 71
+"""nodes.ALADDIN: the same of a counter and a comparator of 32 bits."""
+_FLOAT_SUM = 3075
+"""um2 at 40 nm to add a product to a sum of float32 in a PE, which is aligned but not rounded: what is left of the 14
+mm2 of an array of TPUv4i (ISCA 2021, figure 6: 128 x 128 PEs at 7 nm) without multipliers, registers and layout."""
 _SIGNIFICANT = {"int8": 8, "int16": 16, "int32": 32, "bfloat16": 8, "float16": 11, "float32": 24}
 """Significant bits of a multiplier. Its area grows with their square."""
 _WIDTH = dict(zip(PRICED, (8, 16, 32, 16, 16, 32), strict=True))
@@ -30,9 +36,14 @@ _LOGIC = f"{nodes.ALADDIN}; {nodes.STILLMAKER}"
 _ROUTER = "ISAAC, ISCA 2016: router of 256 bits and 5 ports, 0.15 mm2 at 32 nm"
 _CROSSPOINT = 150_000 / (5 * 5 * 256) * nodes.area_factor(40) / nodes.area_factor(32)
 """_ROUTER: um2 at 40 nm of a bit from one port to another, layout included."""
-LAYOUT = 1.9
+LAYOUT = 1.5
 """Area of ports, channels and crossbars divided by that of their cells: the default of ``technology.logic_layout``,
 which is about arrays."""
+_A100_L2 = "A100: 119 mm2 for 48 MiB in 96 slices (LLMCompass, die_area.csv)"
+_SLICE_TRANSISTORS = 76_000_000
+"""_A100_L2, without the data at TPUv4i's density and without tags: controller of a slice."""
+_ADDRESS_BITS, _STATE_BITS = 48, 8
+"""Chosen: of a physical address; of a line: validity, changed sectors, age."""
 _MULTIPLEXER = _REGISTER / 4
 """Chosen: um2 at 40 nm of the cells that connect a bit of a bank to the port of a unit."""
 
@@ -84,7 +95,9 @@ def _structures(config: Config) -> Iterator[Structure]:
         bits = pes * pe_bits(config, matrix)
         # Stationary operands beyond two for each PE wait in a memory beside the array.
         waiting = matrix.elements * operand_bits(matrix) // 8 * (matrix.weight_buffers - 2)
-        memories = ((waiting, cores),) if waiting > 0 else ()
+        memories: tuple[tuple[int, int], ...] = ((waiting, cores),) if waiting > 0 else ()
+        if config.technology is not None and config.technology.pe_memory_bytes:
+            memories += ((config.technology.pe_memory_bytes, pes),)
         cells = pes * pe_um2(config, matrix)
         yield Structure("matrix", MATRIX, "pe", pes, cells, memories=memories, bits=bits)
         if matrix.accumulator_bytes:
@@ -94,6 +107,8 @@ def _structures(config: Config) -> Iterator[Structure]:
     yield _memory("sram", "sram_kib", sram.bytes, cores, sram.total_bytes_per_cycle)
     if l2 is not None:
         yield _memory("l2", "l2_kib", l2.bytes, 1, l2.bytes_per_cycle)
+        if config.technology is not None and config.technology.cache:
+            yield _cache(config, l2)
     if vector is not None:
         lanes = cores * vector.lanes
         cells = lanes * lane_um2(config, vector)
@@ -136,6 +151,16 @@ def _memory(name: str, key: str, size: int, count: int, ports: int, domain: str 
     return Structure(name, domain, key, count * size, laid=laid, memories=((size, count),), source=nodes.CACTI)
 
 
+def _cache(config: Config, l2: L2Config) -> Structure:
+    """Tags, and the controllers of the slices: queues, misses, atomic operations."""
+    offset = l2.line_bytes.bit_length() - 1
+    tags = ceil_div(l2.bytes // l2.line_bytes * (_ADDRESS_BITS + _STATE_BITS - offset), 8)
+    node = config.technology.node_nm if config.technology is not None else 0
+    slices = ceil_div(l2.bytes_per_cycle, l2.line_bytes)
+    um2 = round(slices * _SLICE_TRANSISTORS / nodes.transistors_per_um2(node)) if nodes.known(node) else None
+    return Structure("cache", CORE, here=um2, memories=((tags, 1),), source=f"{_A100_L2}; {nodes.CACTI}")
+
+
 def _multiplexed(config: Config) -> int:
     """Bits times ports of the crossbars between the banks and the units of all cores."""
     whole = config.sram.total_bytes_per_cycle
@@ -175,9 +200,10 @@ def _area(config: Config, of: Structure) -> CostItem:
         return CostItem(of.name, of.here or None, of.source if of.here else UNKNOWN)
     # Floats, because Fractions are slow and thousands of designs are screened by area.
     scale = nodes.area_factor(technology.node_nm) / nodes.area_factor(40)
-    value = (of.cells * float(technology.logic_layout) + of.laid) * scale + of.here
+    value = (of.cells * float(technology.logic_layout) + of.laid) * scale
     for size, count in of.memories:
         value += count * nodes.sram_um2(technology.node_nm, size) * float(technology.sram_layout)
+    value = value * float(technology.floorplan) + of.here
     source = f"{of.source}; {nodes.TSMC}" if technology.node_nm < 7 and of.here == 0 else of.source
     return CostItem(of.name, round(value), source)
 
@@ -210,9 +236,16 @@ def column_bytes(config: Config, matrix: MatrixConfig) -> int:
 def pe_um2(config: Config, matrix: MatrixConfig) -> float:
     """Cells of one PE at 40 nm in um2: arithmetic of the type with the largest area at its rate, and registers."""
     arithmetic = max(
-        (float(rate) * _arithmetic_um2(dtype) for dtype, rate in matrix.throughput.items() if rate), default=0
+        (float(rate) * _mac_um2(dtype, matrix) for dtype, rate in matrix.throughput.items() if rate), default=0
     )
-    return arithmetic * _tightness(config, MATRIX, config.matrix_hz) + pe_bits(config, matrix) * _REGISTER
+    found = arithmetic * _tightness(config, MATRIX, config.matrix_hz) + pe_bits(config, matrix) * _REGISTER
+    technology = config.technology
+    if technology is not None:
+        # Each scratchpad has the addresses of a read and of a write.
+        for size in filter(None, (technology.pe_register_bytes, technology.pe_memory_bytes)):
+            bits = max(1, (8 * size // operand_bits(matrix) - 1).bit_length())
+            found += 2 * bits / 32 * (_COUNTER + _COMPARATOR)
+    return found
 
 
 def _tightness(config: Config, domain: str, hz: int) -> float:
@@ -221,11 +254,13 @@ def _tightness(config: Config, domain: str, hz: int) -> float:
     return nodes.tightness(config.technology.node_nm, supply, hz) if config.technology and supply else 1.0
 
 
-def _arithmetic_um2(dtype: str) -> float:
+def _mac_um2(dtype: str, matrix: MatrixConfig) -> float:
+    """A product and its addition to a sum."""
     bits = _SIGNIFICANT[dtype]
     if dtype.startswith("int"):
         return _MULTIPLIER * (bits / 32) ** 2 + _ADDER
-    return _FLOAT_MULTIPLIER * (bits / 24) ** 2 + _FLOAT_ADDER
+    # A dot product aligns its products once and adds integers: a shift and an addition for each.
+    return _FLOAT_MULTIPLIER * (bits / 24) ** 2 + (2 * _ADDER if matrix.model == "direct" else _FLOAT_SUM)
 
 
 def operand_bits(matrix: MatrixConfig) -> int:

@@ -77,9 +77,21 @@ _PORT_BYTES = 16
 _PER_BIT = 0.324
 """Fraction of the energy of an access that scales with the width of the port; the rest belongs to the row. It scales
 the 128 bits and 2 MB of CACTI to the 2048 bits of ZigZag's tpu_like.yaml (416 pJ at 28 nm)."""
-_SRAM_N7 = 112e6 / 2.1 / (128 << 20)
-"""Square micrometres of a byte of SRAM at 7 nm before its layout: TPUv4i's 128 MiB on 112 mm2 (ISCA 2021, figure 6)
-with the layout of ``technology.sram_layout``."""
+SRAM_LAYOUT = 2.1
+"""Area of a memory divided by that of CACTI: 544 000 um2 for 256 KiB at 22 nm (Gemmini, DAC 2021, figure 6a), where
+CACTI has 255 400."""
+FLOORPLAN = 1.9
+"""Area of a block on a die divided by that of the placed block, with its share of channels, power grid, repeaters and
+test logic: buffers and compute of TPU v1, 37 and 30 % of 331 mm2 at 28 nm (ISCA 2017, figure 2), divided by the areas
+of this model."""
+_SRAM_N7 = 112e6 / SRAM_LAYOUT / FLOORPLAN / (128 << 20)
+"""Square micrometres of a byte of SRAM at 7 nm as CACTI would have it: TPUv4i's 128 MiB on 112 mm2 (ISCA 2021, figure
+6)."""
+_PERIPHERY = 1 << 10
+"""Bytes that have the area of decoders and sense amplifiers of a small memory: OpenRAM's macros for SkyWater 130 nm
+have 190 713 um2 for 1 KiB and 284 538 um2 for 2 KiB (VLSIDA/sky130_sram_macros)."""
+_LARGEST_MACRO = 1 << 20
+"""Larger memories consist of several: beyond it, CACTI's areas are proportional to the size."""
 
 _NOMINAL = (
     (130, 1.3), (90, 1.2), (65, 1.1), (45, 1.0), (20, 0.9), (16, 0.85), (14, 0.8), (10, 0.75), (7, 0.7), (3, 0.7),
@@ -259,6 +271,11 @@ def sram_pj(node: int, size: int, port_bytes: int) -> float:
 @functools.cache
 def sram_um2(node: int, size: int) -> float:
     """Area in um2 of a memory of ``size`` bytes with one port, without its surroundings."""
+    if size > _LARGEST_MACRO:
+        return sram_um2(node, _LARGEST_MACRO) * size / _LARGEST_MACRO
+    least = _SRAM[0][0]
+    if size < least:
+        return sram_um2(node, least) * (size + _PERIPHERY) / (least + _PERIPHERY)
     at45, at22 = (between([(row[0], row[2][which] * 1e6) for row in _SRAM], size) for which in (0, 1))
     if node < 22:
         # Cells of SRAM shrink less than logic.

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from npusim.hw.dram_kinds import DRAMS
 from npusim.hw.keys import Choice, Count, Flag, FrozenTable, MapOf, Quantity, Ratio, key, table
+from npusim.hw.nodes import FLOORPLAN, SRAM_LAYOUT
 from npusim.units import Dimension
 
 UNPRICED: Mapping[str, str] = {
@@ -74,6 +75,7 @@ class TechnologyConfig:
         "registers of a PE in addition to those of its dataflow, such as scratchpads for operands and sums",
         0,
     )
+    pe_memory_bytes: int = key(Count(0, 1 << 20), "an SRAM in each PE, such as a scratchpad for filters", 0)
     accumulator_pixels: int = key(
         Count(0, 1 << 20),
         "accumulators per column of the array; 0 = as many as fit matrix.accumulator_bytes",
@@ -85,19 +87,29 @@ class TechnologyConfig:
         Fraction(1),
     )
     clocked: Fraction = key(Ratio(1), "average fraction of the registers whose clock is not gated", Fraction(1))
-    # TPUv4i, ISCA 2021 figure 6: 14 mm2 for 128 x 128 PEs at 7 nm, divided by 450 um2 of cells per PE.
+    # Gemmini, DAC 2021 figure 6a: 116 000 um2 for 16 x 16 PEs at 22 nm, divided by 298 um2 of cells per PE.
     logic_layout: Fraction = key(
         Ratio(64, positive=True),
         "area of an array divided by the cell area of its arithmetic and registers",
-        Fraction("1.9"),
+        Fraction("1.5"),
     )
-    # 544 000 um2 for 256 KiB at 22 nm (Gemmini, DAC 2021 figure 6a), divided by the 255 400 of CACTI.
     sram_layout: Fraction = key(
-        Ratio(64, positive=True), "area of a memory divided by the area from CACTI", Fraction("2.1")
+        Ratio(64, positive=True), "area of a memory divided by the area from CACTI", Fraction(str(SRAM_LAYOUT))
+    )
+    floorplan: Fraction = key(
+        Ratio(64, positive=True),
+        "area on the die divided by that of the placed block; 1 = the description is of a block, not of a chip",
+        Fraction(str(FLOORPLAN)),
     )
     # Gemmini, DAC 2021 figure 6a: 52 000 um2 at 22 nm are neither array nor memory nor processor; of them 5 800 are
     # the channels, crossbars and interconnects of its description.
     control_um2: int = key(AREA, "sequencer and registers of a core at 40 nm", 149_000)
+    cache: bool = key(
+        Flag(),
+        "the L2 is a cache, with tags and a controller for each slice that delivers a line per cycle; false: it is "
+        "managed by software",
+        False,
+    )
     core_transistors: int = key(
         Count(0, 10**12), "transistors of a core that are not in the units of this description", 0
     )

@@ -99,7 +99,7 @@ def tpu_v1(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded
 
 EYERISS: Mapping[str, Any] = {
     # Chen et al., Eyeriss, JSSC 52(1), 2017, table IV; 64-bit banks of 4 KiB. The sums and feature maps of a PE are in
-    # registers, 48 and 24 bytes. Its filters are in an SRAM, see below.
+    # registers, 48 and 24 bytes. Its filters are in an SRAM.
     "clock": "200 MHz",
     "matrix.rows": 12,
     "matrix.cols": 14,
@@ -113,9 +113,8 @@ EYERISS: Mapping[str, Any] = {
     "technology.node": "65 nm",
     "technology.voltage": "1 V",
     "technology.pe_register_bytes": 72,
+    "technology.pe_memory_bytes": 448,
 }
-_FILTERS = 448
-"""Bytes of the filter memory of a PE, read two at a time."""
 _LAYER = re.compile(r"VGG-16 batch 3 (CONV[0-9-]+) (.*)")
 _COUNTED = {
     # The same paper, table VI (cucapra/fodlam, data/eyeriss-vgg16.csv): 10^9 MACs, percentage of zeros in the inputs.
@@ -159,7 +158,7 @@ def counted_mw(config: Config, macs: float, zeros: float, given: Mapping[str, fl
     assert technology is not None
     names = (f"{act.MACS}int16", act.OPERANDS, act.SRAM, act.CLOCK, act.LEAKAGE)
     mac, byte, buffer, clock, leakage = (priced.fj(name) or 0 for name in names)
-    filters = 1000 * nodes.sram_pj(technology.node_nm, _FILTERS, 2)
+    filters = 1000 * nodes.sram_pj(technology.node_nm, technology.pe_memory_bytes, 2)
     products = macs * 1e9 * (1 - zeros / 100)
     # A product reads an input and a sum of 16 bits in registers, and writes the sum; an input passes by in any case.
     moved = macs * 1e9 * 2 * byte + products * 3 * 2 * byte
@@ -189,52 +188,122 @@ def gemmini_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Ex
         yield DataPoint("all but the processor", given[_WHOLE] - given[_ROCKET], float(found.total or 0), "whole")
 
 
-_SM_TRANSISTORS = (
-    128 * 996_200  # control of threads, for each of 4 x 32 lanes
-    + 44_300_000  # port of the crossbar
-    + 32 * 685_300  # float64 units
-    + 64 * 177_690  # int32 units
-    + 4 * 37_650_000  # register files of 64 KiB with four ports: 23.53 mm2 each at 90 nm by EMPIRE's formula
-)
-"""Parts of a streaming multiprocessor that correspond to no unit: PrincetonUniversity/LLMCompass, cost_model.py and
-configs/GA100.json. Control and crossbar are its means over photographs of this die and of an MI210."""
-_L2_UM2 = (48 << 23) * 170_000 // 602_000
-"""48 MiB of L2 in memories of 512 KiB including tags: 0.17 um2 per bit at 7 nm with 0.602 utilisation; same source."""
-_LINKS_UM2 = 12 * (1_888_000 + round(74_632_000 / nodes.transistors_per_um2(7)))
-"""PHYs and controllers of twelve NVLinks; same source."""
-A100: Mapping[str, Any] = {
-    # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs. Each SM has 4 x 256 float16 multipliers, 64 float32
-    # lanes and 192 KiB of L1. The chip has six stacks of HBM2.
-    "cores": 64,
+_LANE_UNITS = 177_690, 685_300, 37_650_000
+"""Transistors of an int32 unit, of a float64 unit, and of 64 KiB of registers with four ports (23.53 mm2 at 90 nm by
+EMPIRE's formula): PrincetonUniversity/LLMCompass, cost_model.py and configs/GA100.json."""
+_LANE_CONTROL = {"AMD": 1_534_500, "NVIDIA": 725_650}
+_CROSSBAR_PORT = {"AMD": 33_600_000, "NVIDIA": 55_000_000}
+"""Transistors of the control of a lane and of a core's port of the crossbar, in photographs of an MI210 and an A100:
+same source. A chip is predicted with the numbers of the other vendor."""
+
+
+def _core_transistors(vendor: str, lanes: int, int32: int, float64: int, register_files: int) -> int:
+    """Transistors of the parts of a streaming multiprocessor or compute unit that correspond to no unit."""
+    each_int32, each_float64, each_file = _LANE_UNITS
+    control = lanes * _LANE_CONTROL[vendor] + _CROSSBAR_PORT[vendor]
+    return control + int32 * each_int32 + float64 * each_float64 + register_files * each_file
+
+
+def _links(count: int, phy_um2: int, transistors: int, node: int) -> str:
+    """Area of the PHYs and controllers of links between chips; same source."""
+    return f"{count * (phy_um2 + round(transistors / nodes.transistors_per_um2(node)))} um2"
+
+
+GPU: Mapping[str, Any] = {
+    "matrix.model": "direct",
+    "matrix.dataflow": "weight_stationary",
     "matrix.rows": 32,
     "matrix.cols": 64,
-    "matrix.dataflow": "output_stationary",
     "scalar": None,
-    "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/2", "int8": 2},
     "vector.lanes": 128,
-    "sram.bytes": 2 * 192 << 10,
     "sram.banks": 64,
     "sram.bytes_per_cycle": 16,
-    "dram.bytes": "48 GiB",
-    "dram.bandwidth": "1866 GB/s",
-    "technology.node": "7 nm",
     "technology.dram": "hbm2",
     "technology.phy": True,
-    "technology.core_transistors": 2 * _SM_TRANSISTORS,
-    "technology.chip": f"{_L2_UM2 + _LINKS_UM2} um2",
+    "technology.cache": True,
+}
+A100: Mapping[str, Any] = {
+    **GPU,
+    # NVIDIA A100 white paper: the whole GA100 has 64 pairs of SMs. Each SM has 4 x 256 float16 multipliers, 64 float32
+    # lanes and 192 KiB of L1. The chip has six stacks of HBM2, and 48 MiB of L2 in 96 slices of 64 bytes per cycle.
+    "clock": "1410 MHz",
+    "cores": 64,
+    "matrix.throughput": {"float16": 1, "bfloat16": 1, "int8": 2},
+    "sram.bytes": 2 * 192 << 10,
+    "dram.bytes": "48 GiB",
+    "dram.bandwidth": "1866 GB/s",
+    "l2.bytes": "48 MiB",
+    "l2.bytes_per_cycle": 96 * 64,
+    "l2.line_bytes": 64,
+    "technology.node": "7 nm",
+    "technology.core_transistors": 2 * _core_transistors("AMD", 4 * 32, 64, 32, 4),
+    "technology.chip": _links(12, 1_888_000, 74_632_000, 7),
+}
+MI210: Mapping[str, Any] = {
+    **GPU,
+    # AMD CDNA 2 white paper: a die has 112 compute units, here 56 pairs, of which an MI210 uses 104. Each has 4 x 256
+    # float16 multipliers, 64 lanes of float32 and float64, 512 KiB of registers, a data share of 64 and an L1 of 16
+    # KiB. The L2 has 32 slices of 128 bytes per cycle. Eight links: configs/mi210_template.json of LLMCompass.
+    "clock": "1700 MHz",
+    "cores": 56,
+    "matrix.throughput": {"float16": 1, "bfloat16": 1, "float32": "1/4", "int8": 1},
+    "sram.bytes": 2 * (64 + 16) << 10,
+    "dram.bytes": "64 GiB",
+    "dram.bandwidth": "1638 GB/s",
+    "l2.bytes": "8 MiB",
+    "l2.bytes_per_cycle": 32 * 128,
+    "l2.line_bytes": 128,
+    "technology.node": "6 nm",
+    "technology.core_transistors": 2 * _core_transistors("NVIDIA", 64, 64, 64, 8),
+    "technology.chip": _links(8, 5_690_000, 348_148_000, 6),
 }
 _MEMORY = "area memory PHY", "area memory control"
 
 
-def a100_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
-    """Square millimetres of the whole die, and of PHYs and controllers of its DRAM. Other parts of a GPU are included
-    by their published transistor counts."""
-    rows = [row for row in records if row.text("machine") == "A100" and row.text("item").startswith("area ")]
-    given = {record.text("item"): record.number("value") for record in rows}
-    found = area(load_config("tiny").with_(**A100))
-    if given.keys() >= set(_MEMORY):
-        yield DataPoint("PHYs and controllers", sum(given[each] for each in _MEMORY), (found["phy"] or 0) / 1e6, "part")
-        yield DataPoint("whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
+def gpu_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
+    """Square millimetres of whole dies, of PHYs and controllers of their DRAM, and of their L2. Other parts of a GPU
+    are included by published transistor counts."""
+    for machine_, keys in (("A100", A100), ("MI210", MI210)):
+        rows = [row for row in records if row.text("machine") == machine_ and row.text("item").startswith("area ")]
+        given = {record.text("item"): record.number("value") for record in rows}
+        if not given:
+            continue
+        found = area(load_config("tiny").with_(**keys))
+        cache = (found["l2"] or 0) + (found["cache"] or 0)
+        memory = sum(given[each] for each in _MEMORY)
+        yield DataPoint(f"{machine_}, PHYs and controllers", memory, (found["phy"] or 0) / 1e6, "part")
+        # The controllers of the slices are set by the A100.
+        kind = "fitted to" if machine_ == "A100" else "part"
+        yield DataPoint(f"{machine_}, L2", given["area global buffer"], cache / 1e6, kind)
+        yield DataPoint(f"{machine_}, whole die", sum(given.values()), (found.total or 0) / 1e6, "whole")
+
+
+SIMBA: Mapping[str, Any] = {
+    # Shao et al., Simba, MICRO 2019: a chiplet has 16 PEs of 8 x 8 int8 multipliers, with 32 KiB of weights, 8 KiB of
+    # inputs and 3 KiB of sums, a global PE with 64 KiB, and a RISC-V processor.
+    "clock": "1 GHz",
+    "cores": 16,
+    "matrix.rows": 8,
+    "matrix.cols": 8,
+    "matrix.throughput": {"int8": 1},
+    "matrix.accumulator_bytes": 3 << 10,
+    "vector.lanes": 8,
+    "sram.bytes": (32 + 8) << 10,
+    "sram.banks": 16,
+    "sram.bytes_per_cycle": 8,
+    "l2.bytes": 64 << 10,
+    "technology.node": "16 nm",
+}
+_DIES = {"Eyeriss": ("area core", EYERISS), "Simba": ("area chiplet", SIMBA)}
+
+
+def die_area(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded]:
+    """Square millimetres of accelerators on silicon."""
+    for record in records:
+        item, keys = _DIES.get(record.text("machine"), ("", {}))
+        if record.text("item") == item:
+            found = area(load_config("tiny").with_(**keys))
+            yield DataPoint(record.text("machine"), record.number("value"), (found.total or 0) / 1e6, "whole")
 
 
 _FILE = "energy_area.csv"
@@ -246,5 +315,6 @@ SETS = (
     DataSet("tpu_v1_power", "W", ("tpuv1",), tpu_v1, _FILE, every=True),
     DataSet("eyeriss_power", "mW", ("tiny",), eyeriss, _FILE, every=True),
     DataSet("gemmini_area", "um2", ("gemmini",), gemmini_area, _FILE, every=True),
-    DataSet("a100_area", "mm2", ("tiny",), a100_area, _FILE, every=True),
+    DataSet("gpu_area", "mm2", ("tiny",), gpu_area, _FILE, every=True),
+    DataSet("die_area", "mm2", ("tiny",), die_area, _FILE, every=True),
 )

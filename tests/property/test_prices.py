@@ -73,7 +73,8 @@ LARGER: dict[str, tuple[Any, Any]] = {
     "matrix.accumulator_bytes": ("64 KiB", "1 MiB"), "vector.lanes": (8, 64), "vector.lane_bytes": (2, 4),
     "dma.channels": (1, 3), "dma.max_outstanding": (16, 256), "cores": (1, 2), "sram.banks": (4, 64),
     "technology.pe_register_bytes": (0, 64), "technology.node": ("7 nm", "28 nm"), "technology.logic_layout": (1, 2),
-    "technology.sram_layout": (1, 2), "technology.control": ("1 um2", "1 mm2"),
+    "technology.sram_layout": (1, 2), "technology.floorplan": (1, 2), "technology.pe_memory_bytes": (0, 448),
+    "technology.control": ("1 um2", "1 mm2"),
     "technology.accumulator_pixels": (64, 4096),
 }  # fmt: skip
 

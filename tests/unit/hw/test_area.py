@@ -34,7 +34,10 @@ def test_what_nobody_says_is_not_known() -> None:
 
 
 def test_a_pe_by_hand() -> None:
-    config = EDGE.with_(**{"technology.node": "45 nm", "matrix.throughput": {"int8": 1}, "technology.logic_layout": 1})
+    keys = {"node": "45 nm", "logic_layout": 1, "floorplan": 1}
+    config = EDGE.with_(
+        **{"matrix.throughput": {"int8": 1}, **{f"technology.{key}": value for key, value in keys.items()}}
+    )
     assert pe_bits(config, config.matrix) == 8 + 2 * 8 + 32
     tight = nodes.tightness(45, nodes.supply_mv(45, 10**9), 10**9)
     cells = (6350 / 16 + 278) * tight + 56 * 5.98
@@ -78,3 +81,38 @@ def test_what_no_unit_is_has_the_area_of_its_transistors() -> None:
     assert (older["core_others"], older["chip_others"]) == (round(3 * 963_000 / 15.3), 2_000_000)
     assert not {"core_others", "chip_others"} & {part.name for part in area(plain).parts}
     assert area(more.with_(**{"technology.node": "1 nm"}))["core_others"] is None
+
+
+def test_the_floorplan_applies_to_placed_blocks() -> None:
+    keys = {"phy": True, "dram": "ddr4", "core_transistors": 10**6, "chip": "2 mm2", "control": "1 mm2"}
+    base = EDGE.with_(**{f"technology.{key}": value for key, value in keys.items()}, **{"area.lane": "5 um2"})
+    block, chip = (area(base.with_(**{"technology.floorplan": factor})) for factor in (1, 3))
+    for part in block.parts:
+        given = part.name in ("phy", "core_others", "chip_others", "vector")
+        assert chip[part.name] == pytest.approx(part.value * (1 if given else 3), abs=3), part.name
+
+
+def test_small_memories_have_the_periphery_of_a_kibibyte() -> None:
+    for node in (65, 45, 22, 7, 3):
+        cells = nodes.sram_um2(node, 8 << 10) - nodes.sram_um2(node, 4 << 10)
+        assert nodes.sram_um2(node, 256) == pytest.approx(cells / 4 * 1.25)
+        assert nodes.sram_um2(node, 32 << 20) == pytest.approx(32 * nodes.sram_um2(node, 1 << 20))
+
+
+def test_memories_and_counters_of_pes() -> None:
+    base = EDGE.with_(**{"technology.node": "45 nm", "technology.floorplan": 1, "technology.sram_layout": 2})
+    memory = area(base.with_(**{"technology.pe_memory_bytes": 448}))["matrix"] - area(base)["matrix"]
+    # Two counters and comparators of 9 bits beside it.
+    cells = 2 * 9 / 32 * (495.5 + 71) * 1.5 / nodes.area_factor(40)
+    assert memory == pytest.approx(1024 * (2 * nodes.sram_um2(45, 448) + cells), abs=2)
+
+
+def test_a_cache_has_tags_and_a_controller_for_each_slice() -> None:
+    keys = {"l2.bytes": "4 MiB", "l2.line_bytes": 128, "technology.node": "7 nm", "technology.cache": True}
+    narrow, wide = (EDGE.with_(**keys, **{"l2.bytes_per_cycle": width}) for width in (128, 512))
+    controllers = area(wide)["cache"] - area(narrow)["cache"]
+    assert controllers == pytest.approx(3 * 76e6 / nodes.transistors_per_um2(7), abs=2)
+    tags = (4 << 20) // 128 * (48 + 8 - 7) // 8
+    layout = nodes.SRAM_LAYOUT * nodes.FLOORPLAN
+    assert area(narrow)["cache"] - controllers / 3 == pytest.approx(nodes.sram_um2(7, tags) * layout, abs=2)
+    assert "cache" not in {part.name for part in area(wide.with_(**{"technology.cache": False})).parts}
