@@ -62,7 +62,7 @@ class PreparedModel(BackendRep):
         self._program: Program | None = None
         # A model with open dimensions, or that depends on values of inputs, is compiled when it is run.
         with _refusing(), contextlib.suppress(OpenInputsError, NeedsValueError):
-            self._program = self._session.compile(model)
+            self._program = self._session.compile(model, decisions=True)
 
     def run(self, inputs: Arrays, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs, in the order of the model and by name. Raises InputError for inputs that do not fit the model.
@@ -71,8 +71,8 @@ class PreparedModel(BackendRep):
         """
         arrays = self._named(inputs)
         with _refusing():
-            program = self._program or self._session.compile(self._source, inputs=arrays)
-        outputs = self._session.run(program, arrays).outputs
+            program = self._program or self._session.compile(self._source, inputs=arrays, decisions=True)
+            outputs = self._session.run(program, arrays).outputs
         result: tuple[Any, ...] = self._result(*(outputs[name] for name in self._outputs))
         return result
 

@@ -19,7 +19,7 @@ from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import MULTICASTS, Exchange, Fill
 from npusim.isa.emitted import Emitted
-from npusim.program import Program
+from npusim.program import OpEntry, Program
 from npusim.timeline import Counters, Timeline
 from npusim.work import DmaWork
 
@@ -78,8 +78,12 @@ NONE = -1
 
 def energy(run: EnergyInputs) -> Energy:
     """The energy of a run on its device. A program is decoded once for all its runs."""
-    counted = counts(run.device, run.program, run.timeline)
-    priced = action_costs(run.device)
+    return priced(run.device, counts(run.device, run.program, run.timeline), run.program.ops)
+
+
+def priced(config: Config, counted: Counts, ops: Sequence[OpEntry]) -> Energy:
+    """The energy of actions by operator of this table and unit."""
+    costs = action_costs(config)
     totals: dict[str, int] = {}
     units: dict[str, Actions] = {}
     layers: dict[int, Actions] = {}
@@ -87,13 +91,12 @@ def energy(run: EnergyInputs) -> Energy:
         for into in (totals, units.setdefault(unit, {}), layers.setdefault(op, {})):
             for name, count in found.items():
                 into[name] = into.get(name, 0) + count
-    ops = run.program.ops
     named = [
-        LayerEnergy(ops[op].name if op >= 0 else "", ops[op].kind if op >= 0 else "", _priced(priced, layers[op]))
+        LayerEnergy(ops[op].name if op >= 0 else "", ops[op].kind if op >= 0 else "", _priced(costs, layers[op]))
         for op in sorted(layers, key=lambda op: (op < 0, op))
     ]
     return Energy(
-        _priced(priced, totals).parts, {unit: _priced(priced, units[unit]) for unit in sorted(units)}, tuple(named)
+        _priced(costs, totals).parts, {unit: _priced(costs, units[unit]) for unit in sorted(units)}, tuple(named)
     )
 
 
@@ -107,11 +110,11 @@ def counts(config: Config, program: Program, timeline: Timeline) -> Counts:
     found: Counts = {key: dict(value) for key, value in body.items()}
     if not timeline.residents_held:
         for key, value in prologue.items():
-            _add(found.setdefault(key, {}), value, 1)
+            add(found.setdefault(key, {}), value, 1)
     counters = timeline.counters
-    _add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
+    add(found.setdefault((NONE, SEQUENCER), {}), {act.DRAM: _fetched(found, counters)}, 1)
     for op, start_ps, end_ps in _stretches(timeline, len(program.ops)):
-        _add(found.setdefault((op, CHIP), {}), act.time_actions(config, start_ps, end_ps), 1)
+        add(found.setdefault((op, CHIP), {}), act.time_actions(config, start_ps, end_ps), 1)
     return found
 
 
@@ -177,7 +180,7 @@ def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> 
             works[key] = _actions(config, *key)
         if works[key]:
             place = (command.op if command.op < ops else NONE, unit_name(command.core, command.unit))
-            _add(counts.setdefault(place, {}), works[key], times)
+            add(counts.setdefault(place, {}), works[key], times)
     return counts
 
 
@@ -194,7 +197,8 @@ def _actions(config: Config, work: Any, fills: bool, targets: int) -> Actions:
     return found
 
 
-def _add(into: Actions, found: Mapping[str, int], times: int) -> None:
+def add(into: Actions, found: Mapping[str, int], times: int) -> None:
+    """Add counts of actions, ``times`` times."""
     for name, count in found.items():
         into[name] = into.get(name, 0) + count * times
 

@@ -107,7 +107,16 @@ def _cause(names: Sequence[str], kind: str, reason: str) -> str:
     return f"{kind}: {reason}: {len(names)} nodes, {', '.join(names[:NAMED])}{more}"
 
 
-class NeedsValueError(UnsupportedError):
+class UndecidedError(UnsupportedError):
+    """The operators of a model, or the sizes of values, depend on data that only a run of the model computes.
+
+    ``value``: the value that decides, while a front end reads the model.
+    """
+
+    value: object = None
+
+
+class NeedsValueError(UndecidedError):
     """The operators of a model depend on values of inputs (shapes, branches, loops) that are not known.
 
     Arguments: the reasons; for each such input an example of its value, a number or a list, or None if unknown.

@@ -8,7 +8,7 @@ from typing import Any
 
 from npusim.hw.config import Config
 from npusim.program import OpEntry
-from npusim.timeline import Timeline
+from npusim.timeline import HOST, Timeline
 from npusim.units import ps_to_cycles
 
 
@@ -50,7 +50,7 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
     """The rows in the order of the operator table, without operators that have no instructions."""
     totals: dict[int, _Total] = {}
     for span in timeline.spans:
-        if "." not in span.unit:
+        if "." not in span.unit and span.unit != HOST:
             continue
         total = totals.get(span.op)
         if total is None:

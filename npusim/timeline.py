@@ -185,6 +185,7 @@ CAUSES = {
     "completion": "the completion record and the interrupt",
     "context": "saving and restoring for other jobs",
     "parked": "parked for other jobs",
+    "host": "decisions of the host, and its transfers between programs",
 }
 """Causes of time on the critical path, with their meaning."""
 
@@ -214,6 +215,8 @@ class Difference:
     causes: dict[str, int]
 
 
+HOST = "host"
+"""The unit of decisions between the programs of a plan, and of transfers and submissions for them."""
 SEQUENCER = "sequencer"
 """The unit of time that no other unit shows: fetch, dispatch, end of a job, contexts."""
 
@@ -265,6 +268,8 @@ def _between(before: Span, after: Span | None, start: int, end: int) -> PathSegm
 def _cause(span: Span) -> str:
     if span.unit == SEQUENCER:
         return "context"
+    if span.unit == HOST:
+        return "host"
     if ".dma" in span.unit:
         return "latency" if span.bound == "latency" else "dram" if span.dram_bytes else "sram"
     return {"compute": "compute", "memory": "sram"}.get(span.bound, "setup")

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     help="Simulated time after which the driver aborts a run, such as '2 s'; by default when the device has stopped.",
 )
 @click.option("--top", type=click.IntRange(min=0), default=10, help="Number of slowest layers to list.")
+@click.option("--no-host", is_flag=True, help="Refuse models that need the host to decide what is computed.")
 @cache_options
 def run(
     model: Path,
@@ -102,13 +103,15 @@ def run(
     timeout: str | None,
     bus_trace: Path | None,
     top: int,
+    no_host: bool,
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
     """Run MODEL (.onnx, or .npu from npusim compile) on a device and report outputs, times and traffic.
 
     Without --input, the inputs are random numbers from --seed. With it, the arrays also define the open dimensions of
-    the model, and the values of small inputs that determine shapes or branches.
+    the model, and the values of small inputs that determine shapes or branches. Other values that determine shapes,
+    branches or the number of iterations are read by the host between programs; --no-host refuses such models.
 
     If weights stay in SRAM between runs, the model runs twice. The report shows the time of the first run, which loads
     the weights, on a line of its own; all other figures are those of the second run.
@@ -143,6 +146,7 @@ def run(
         timing_only=timing_only,
         schedule=schedule,
         options=_session_options(faults, timeout, check_driver, adversary, bus_trace),
+        decisions=not no_host,
     )
     arrays = None
     if not timing_only:
@@ -230,11 +234,11 @@ def _write_files(
             write_trace(
                 draft,
                 result.timeline,
-                program.ops,
+                result.program.ops,
                 found.clock_hz,
                 result.memory,
                 result.provenance,
-                flows(program, result.timeline),
+                flows(result.program, result.timeline),
                 queues(result.timeline, arrivals.of_units),
             )
         written.append(str(trace))
@@ -259,11 +263,13 @@ def prepare(
     timing_only: bool = False,
     schedule: Path | None = None,
     options: Mapping[str, Any] | None = None,
+    decisions: bool = False,
 ) -> tuple[Any, Program, Config]:
     """Open a session and compile a model file, as all commands that simulate do first.
 
     ``given``: the texts of --input-shape and --bind. ``inputs``: those of --input, which define open dimensions.
     ``schedule``: the file of --schedule. ``options``: further arguments of the session.
+    ``decisions``: whether models that decide at run time what is computed are accepted.
     """
     from npusim.cache import is_program
     from npusim.hw.config import list_configs
@@ -303,5 +309,13 @@ def prepare(
             raise UsageError(f"--bind {name}=...: input {name!r} has an array already")
     with progress(f"compiling {model.name} for {found.name}"):
         dims, bound = shapes(given[0]), values(given[1])
-        program = session.compile(model, dims, bind=bound, inputs=arrays, timing_only=timing_only, schedule=schedule)
+        program = session.compile(
+            model,
+            dims,
+            bind=bound,
+            inputs=arrays,
+            timing_only=timing_only,
+            schedule=schedule,
+            decisions=decisions and not timing_only,
+        )
         return session, program, found

@@ -378,6 +378,12 @@ class HostConfig:
         "that run on the host",
         250,
     )
+    decision_ps: int = key(
+        TIME,
+        "host time for one decision between programs: a branch, an iteration of a loop, values that decide shapes, or "
+        "a result whose size depends on data; elements that it reads or writes take host.operation each",
+        500_000,
+    )
     compile_bytes: int = key(
         Quantity(Dimension.SIZE, 0, 1 << 48),
         "host memory for the values and steps of one compilation, excluding the model itself; 0 = an eighth of "

@@ -261,6 +261,21 @@ class GraphBuilder:
             self._traced += 1
         return [] if pending else [known for known in self._inputs if known in seen]
 
+    def reached(self, tensor: Tensor, ends: Mapping[Tensor, object]) -> list[Tensor]:
+        """The tensors in ``ends`` that a tensor depends on, itself included; not those behind them."""
+        self._map_makers()
+        pending, seen, found = [tensor], {tensor}, []
+        while pending:
+            current = pending.pop()
+            if current in ends:
+                found.append(current)
+                continue
+            op = self._makers.get(current)
+            new = {operand: None for operand in (op.inputs if op else ()) if operand is not None}
+            pending += [operand for operand in new if operand not in seen]
+            seen.update(new)
+        return found
+
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """The inputs so far."""

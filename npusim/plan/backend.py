@@ -85,5 +85,8 @@ class Backend(Protocol):
     def limited(self) -> AbstractContextManager[None]:
         """Within the block, host computations end at their next poll if the execution must end."""
 
+    def decide(self, name: str, kind: str, elements: int) -> None:
+        """The host decides: step ``name`` of kind ``kind``, for which it reads and writes this many elements."""
+
     def elapsed_ps(self) -> int:
         """Simulated time that this execution has taken so far."""

@@ -112,6 +112,10 @@ class Iterations:
         """See Backend."""
         return self._backend.limited()
 
+    def decide(self, name: str, kind: str, elements: int) -> None:
+        """See Backend."""
+        self._backend.decide(name, kind, elements)
+
     def elapsed_ps(self) -> int:
         """See Backend."""
         return self._backend.elapsed_ps()

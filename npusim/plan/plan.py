@@ -43,7 +43,7 @@ class Record:
 
 
 class SegmentPlan(ABC):
-    """Executes its steps; thread-safe. Front ends implement :meth:`builder` and :meth:`decide`.
+    """Executes its steps; thread-safe. Front ends implement :meth:`builder`, :meth:`decide` and :meth:`describe`.
 
     ``compile`` makes programs; ``drop`` is called with programs that are no longer needed.
     """
@@ -62,6 +62,10 @@ class SegmentPlan(ABC):
     @abstractmethod
     def decide(self, values: Values, step: int, loop_timeout_ps: int) -> Sequence[Value]:
         """Execute a step on the host. Returns its results."""
+
+    @abstractmethod
+    def describe(self, step: int) -> tuple[str, str]:
+        """The name of a step and its kind, for reports; also of the end, which is the step after the last one."""
 
     # Preparation
 
@@ -117,6 +121,8 @@ class SegmentPlan(ABC):
                 values.run(node)
                 if segment.ask or segment.counts:
                     start, key = segment.stop, values.answer(segment)
+                    elements = sum(values.known[number].size for number in segment.ask)
+                    backend.decide(*self.describe(segment.stop), elements + len(segment.counts))
                 elif segment.stop < len(self.steps):
                     results = self.decide(values, segment.stop, loop_timeout_ps)
                     for number, value in zip(self.steps.writes[segment.stop], results, strict=True):

@@ -127,6 +127,10 @@ class SegmentBuilder(ABC):
                 return self._finish(step + 1)
         return self._finish(self.stop)
 
+    def finish_graph(self, graph: Graph) -> Graph:
+        """The graph of the segment; for front ends that add to it."""
+        return graph
+
     def add_count(self, number: int, count: Tensor, step: int) -> None:
         """Record the number of valid entries of a result of ``step``."""
         # If nothing reads its length, there is no reason to stop.
@@ -149,7 +153,7 @@ class SegmentBuilder(ABC):
                 tensor = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, f"copy of {tensor.name}")
             self.builder.rename(tensor, name)
             outputs.append(tensor)
-        graph = self.builder.finish(outputs) if outputs else None
+        graph = self.finish_graph(self.builder.finish(outputs)) if outputs else None
         return Segment(
             self.start,
             stop,

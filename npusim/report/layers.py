@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from npusim.report.format import counted, duration, percent, quantity
 from npusim.report.result import ReportedRun
 from npusim.summary import OpReport
-from npusim.timeline import NO_OP, Span
+from npusim.timeline import HOST, NO_OP, Span
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -64,7 +64,7 @@ def layers(result: ReportedRun) -> list[LayerReport]:
     """
     spans: dict[int, list[Span]] = defaultdict(list)
     for span in result.timeline.spans:
-        if "." in span.unit:
+        if "." in span.unit or span.unit == HOST:
             spans[span.op].append(span)
     waited: dict[int, Counter[str]] = defaultdict(Counter)
     for stretch in result.timeline.critical_path():
@@ -119,6 +119,8 @@ def why(layer: LayerReport, config: Config) -> str:
     if not window:
         return "takes no time of its own"
     count = counted(layer.instructions, "instruction")
+    if HOST in layer.busy_ps:
+        return f"the host: {counted(layer.instructions, 'time')}"
     if layer.bound == "memory" and layer.causes.get("sram", 0) > layer.causes.get("dram", 0):
         unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
         return f"{unit} busy {percent(spent, window)}, mostly with passing SRAM, with {count}"

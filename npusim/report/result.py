@@ -15,6 +15,26 @@ from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
 
 
+class DecisionTotals(Protocol):
+    """The host between the programs of a run, see ``npusim.runtime.result.HostDecisions``."""
+
+    @property
+    def count(self) -> int:
+        """Number of decisions."""
+
+    @property
+    def time_ps(self) -> int:
+        """Their time."""
+
+    @property
+    def transfer_ps(self) -> int:
+        """Time of transfers and submissions between programs."""
+
+    @property
+    def runs(self) -> int:
+        """Number of runs of programs."""
+
+
 class ReportedRun(Protocol):
     """One run; empty ``outputs`` after a run without arithmetic."""
 
@@ -45,6 +65,10 @@ class ReportedRun(Protocol):
     @property
     def host_work_ps(self) -> int:
         """Duration of the host's operators in picoseconds."""
+
+    @property
+    def decisions(self) -> DecisionTotals | None:
+        """The decisions of the host between programs; None if the model is one program."""
 
     @property
     def resident_bytes(self) -> int:

@@ -66,6 +66,10 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
     rows += [("decided", f"{what} is {value}") for what, value in part.decided[:MOST_DECIDED]]
     if len(part.decided) > MOST_DECIDED:
         rows.append(("decided", f"and {len(part.decided) - MOST_DECIDED} more"))
+    if (found := result.decisions) is not None:
+        share = percent(found.time_ps + found.transfer_ps, result.time_ps)
+        spent = f"{counted(found.count, 'decision')} {duration(found.time_ps)}, transfers {duration(found.transfer_ps)}"
+        rows.append(("host", f"{spent} = {share} of the time; {counted(found.runs, 'program')} run"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))

@@ -30,6 +30,21 @@ from npusim.units import cycles_spanned
 _PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
 
 
+@dataclass(frozen=True, slots=True)
+class HostDecisions:
+    """The host between the programs of a run.
+
+    ``count``: of decisions, which took ``time_ps``; transfers and submissions took ``transfer_ps``. ``runs``: of
+    programs. ``steps``: (name, kind, number, ps) by step of the model.
+    """
+
+    count: int
+    time_ps: int
+    transfer_ps: int
+    runs: int
+    steps: tuple[tuple[str, str, int, int], ...]
+
+
 @dataclass(slots=True, eq=False)
 class Result:
     """``outputs``: arrays by name; none with timing_only or if they stay in device buffers.
@@ -148,6 +163,11 @@ class Result:
         return self.host_part.operations * self.device.host.operation_ps
 
     @property
+    def decisions(self) -> HostDecisions | None:
+        """The decisions of the host between programs; None if the model is one program."""
+        return None
+
+    @property
     def counters(self) -> Counters:
         """Busy times, stalls and traffic of the units."""
         return self.timeline.counters
@@ -222,6 +242,13 @@ class Result:
         work = [{**work._asdict(), "time_ps": work.operations * each_ps} for work in part.work]
         return {"decided": dict(part.decided), "host_work": work, "host_work_ps": self.host_work_ps}
 
+    def _decisions_dict(self) -> dict[str, Any]:
+        found = self.decisions
+        if found is None:
+            return {}
+        steps = [dict(zip(("name", "kind", "count", "time_ps"), step, strict=True)) for step in found.steps]
+        return {"decisions": {**asdict(found), "steps": steps}}
+
     def to_json_dict(self) -> dict[str, Any]:
         """Everything except the arrays, as JSON values."""
         elsewhere = {key: {"made_for": was, "here": here} for key, (was, here) in self.made_elsewhere.items()}
@@ -242,6 +269,7 @@ class Result:
             "compile_from_cache": self.compile_from_cache,
             "bound": dict(self.program.bound),
             **self._host_dict(),
+            **self._decisions_dict(),
             "resident_bytes": self.resident_bytes,
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],

@@ -22,7 +22,7 @@ from npusim.device.findings import Finding
 from npusim.device.npu import NpuDevice
 from npusim.driver import Driver
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage, value_text
-from npusim.errors import DriverCheckError, InputError, NeedsValueError, UsageError, shown
+from npusim.errors import DriverCheckError, InputError, NeedsValueError, UndecidedError, UsageError, shown
 from npusim.faults import Faulty, script_of
 from npusim.graph import DOUBLING, Graph
 from npusim.hw.config import Config, load_config
@@ -31,6 +31,7 @@ from npusim.program import Program
 from npusim.runtime.compile_request import CompileRequest
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
+from npusim.runtime.planned import PlannedProgram, execute, planned_program
 from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from npusim.runtime.compile_request import Source
 
 Array = npt.NDArray[Any]
+
+DECISION_LIMIT = "2 s"
+"""Default limit of the simulated time of a run with decisions."""
 
 
 class _Decided(Exception):  # noqa: N818 it is no error
@@ -61,7 +65,9 @@ class Session:
     after that the device is reset, and the run fails with DeviceFaultError TIMEOUT. None: a run only fails with TIMEOUT
     if the device has no pending events. ``check_driver``: check the accesses of the driver, see
     docs/reference/driver-check.md; its mistakes are in :attr:`findings`, and :meth:`close` raises them. ``adversary``:
-    a seed for delays that the contract of the device leaves open. ``bus_trace``: a file to record the accesses between
+    a seed for delays that the contract of the device leaves open. ``decision_limit``: simulated time of a run in which
+    the host decides what is computed, after which DeadlineError ends it, because a loop may be endless. ``bus_trace``:
+    a file to record the accesses between
     driver and device, see docs/guide/bus-traces.md; :meth:`close` completes it. An unpickled session has a fresh device
     and no bus trace.
     """
@@ -76,10 +82,12 @@ class Session:
         check_driver: bool | str | None = None,
         adversary: int | None = None,
         bus_trace: str | os.PathLike[str] | None = None,
+        decision_limit: str | int = DECISION_LIMIT,
     ) -> None:
         self.config = load_config(config)
+        self._limit_ps = _time(decision_limit, "decision_limit")
         self._faults = None if faults is None else script_of(faults)
-        self._timeout_ps = _timeout(timeout)
+        self._timeout_ps = None if timeout is None else _time(timeout, "timeout")
         self._cache_dir = cache_dir
         self.check_driver = check_driver
         self.adversary = adversary
@@ -93,13 +101,18 @@ class Session:
         self._forms: weakref.WeakValueDictionary[tuple[str, ...], Program] = weakref.WeakValueDictionary()
         self._origins: weakref.WeakKeyDictionary[Program, Origin] = weakref.WeakKeyDictionary()
         self._contents: dict[tuple[str, str], tuple[str, str]] = {}  # identities with values, by identities without
+        self._planned: dict[str, PlannedProgram] = {}  # models with decisions at run time, by key of the request
         self._dispatcher: Dispatcher | None = None
         if self._faults is not None:
             self._powered()  # now, so that unsupported faults are reported to the caller
 
     def __getstate__(self) -> dict[str, Any]:
         names = {"cache_dir": self._cache_dir, "faults": self._faults, "timeout": self._timeout_ps}
-        options = {"check_driver": self.check_driver, "adversary": self.adversary}
+        options = {
+            "check_driver": self.check_driver,
+            "adversary": self.adversary,
+            "decision_limit": self._limit_ps,
+        }
         return {"config": self.config, **names, **options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -155,6 +168,7 @@ class Session:
         cache_rows: int = 0,
         timing_only: bool = False,
         schedule: Schedule | str | os.PathLike[str] | None = None,
+        decisions: bool = False,
     ) -> Program:
         """Compile a model, or take its program from the cache: a path, bytes, an ``onnx.ModelProto`` or a Graph.
 
@@ -168,8 +182,10 @@ class Session:
         in place, and are listed in ``states`` of the program. ``timing_only``: compile for runs with ``timing_only``,
         which take the same time. Large weights are not read, hashed or kept unless their values decide what is
         compiled, and their files need not exist. ``schedule``: choices of the compiler that are given, or the file
-        with them; the others are searched. Raises UsageError, InputError, ModelError, UnsupportedError, CompileError,
-        and ScheduleError for a schedule that cannot be built.
+        with them; the others are searched. ``decisions``: a model that decides at run time what is computed, which no
+        program can, becomes a :class:`PlannedProgram` for :meth:`run`; otherwise it is refused with UndecidedError.
+        Raises UsageError, InputError, ModelError, UnsupportedError, CompileError, and ScheduleError for a schedule that
+        cannot be built.
         """
         request = CompileRequest(
             self.config, source, input_shapes or {}, dict(bind or {}), cache_rows, timing_only, _schedule(schedule)
@@ -180,14 +196,45 @@ class Session:
                 raise UsageError(f"{refused}: not allowed for a Graph, whose shapes and values are fixed")
             return self._read(request, {})
         if inputs is None:
-            return self._read(request, deciding or {})
-        return self._compile_for(request, inputs)
+            return self._read(request, deciding or {}, decisions)
+        return self._compile_for(request, inputs, decisions=decisions)
 
-    def _read(self, request: CompileRequest, arrays: Mapping[str, Any]) -> Program:
+    def _read(self, request: CompileRequest, arrays: Mapping[str, Any], decisions: bool = False) -> Program:
         """The program of a model whose open dimensions and bound inputs are known.
 
         ``arrays``: values of the inputs that may determine the graph.
         """
+        if not decisions:
+            return self._read_whole(request, arrays)
+        key = request.key(self._identity(request))
+        if key in self._planned:
+            return self._planned[key]
+        try:
+            return self._read_whole(request, arrays)
+        except UndecidedError as error:
+            if isinstance(error, NeedsValueError) or request.timing_only:
+                raise
+            self._planned[key] = self._plan(request, key)
+            return self._planned[key]
+
+    def _plan(self, request: CompileRequest, key: str) -> PlannedProgram:
+        """A model that decides at run time what is computed. Its programs are compiled when they are needed."""
+        from npusim.frontends.onnx.plan import PlannedModel
+
+        assert not isinstance(request.source, Graph)
+        model = PlannedModel(request.source, self.config, request.shapes, request.bind, self._segment, self.unload)
+        name = model.name if request.file is None else Path(request.file).stem
+        program = planned_program(model, name, key)
+        self._origins[program] = request.origin(self._identity(request)[0])
+        return program
+
+    def _segment(self, graph: Graph) -> Program:
+        """The program of a segment of a plan. It is shared by equal segments that need the same work of the host."""
+        request = CompileRequest(self.config, graph)
+        return self._compiled(request, request.identity, lambda: graph, repr(graph.host.work))
+
+    def _read_whole(self, request: CompileRequest, arrays: Mapping[str, Any]) -> Program:
+        """The program of a model that is one program."""
 
         def make() -> Graph:
             graph = request.load(arrays)
@@ -228,7 +275,14 @@ class Session:
         key = request.key(model, choice)
         return self._store.compile(key, make, confirm, computing=computing, schedule=request.schedule)
 
-    def _compile_for(self, request: CompileRequest, inputs: Mapping[str, Any], held: Set[str] = frozenset()) -> Program:
+    def _compile_for(
+        self,
+        request: CompileRequest,
+        inputs: Mapping[str, Any],
+        held: Set[str] = frozenset(),
+        *,
+        decisions: bool = False,
+    ) -> Program:
         """The program for arrays. Only shapes and types of the ``held`` ones are known."""
         from npusim.frontends.onnx import shapes_of
 
@@ -245,7 +299,7 @@ class Session:
             return program
         arrays = {name: array for name, array in inputs.items() if name not in held and name not in bound}
         try:
-            program = self._read(request, arrays)
+            program = self._read(request, arrays, decisions)
         except NeedsValueError as error:
             for name in held & error.values.keys():
                 raise UsageError(f"state {name!r}: its value determines the program; give it as an input") from None
@@ -320,7 +374,7 @@ class Session:
         if not isinstance(program, Program):
             if state is None or isinstance(program, Graph):
                 arrays_given = None if timing_only and inputs is None else inputs or {}
-                program = self.compile(program, inputs=arrays_given, timing_only=timing_only)
+                program = self.compile(program, inputs=arrays_given, timing_only=timing_only, decisions=not timing_only)
             else:
                 request = CompileRequest(self.config, program, cache_rows=state.cache_rows, timing_only=timing_only)
                 program = self._compile_for(request, {**(inputs or {}), **held}, held.keys())
@@ -335,6 +389,8 @@ class Session:
         timing_only: bool,
         state: State | None,
     ) -> Result:
+        if isinstance(program, PlannedProgram):
+            return self._run_planned(program, inputs or {}, timing_only, state)
         arrays: dict[str, Any] = {} if timing_only else _checked_inputs(program, inputs or {}, held)
         if state is None:
             result = self._powered().run(Request(program, arrays, timing_only=timing_only))
@@ -346,6 +402,18 @@ class Session:
         result.origin, result.state = self._origins.get(program), state is not None
         kinds = {binding.name: binding.dtype for binding in program.outputs}
         result.outputs = {name: from_storage(array, kinds[name]) for name, array in result.outputs.items()}
+        return result
+
+    def _run_planned(
+        self, program: PlannedProgram, inputs: Mapping[str, Any], timing_only: bool, state: State | None
+    ) -> Result:
+        if timing_only or state is not None:
+            what = "timing_only" if timing_only else "state"
+            raise UsageError(f"{what}: not allowed for a model that decides at run time what is computed")
+        arrays = _checked_inputs(program, inputs)
+        with DefaultFloats():
+            result = execute(program, arrays, self._powered(), self._limit_ps)
+        result.origin = self._origins.get(program)
         return result
 
     def _run_on(
@@ -388,6 +456,7 @@ class Session:
         if dispatcher is not None:
             dispatcher.check_idle("close")
         self._store.close()
+        self._planned.clear()
         if dispatcher is not None:
             dispatcher.close()
         findings = self.findings
@@ -422,17 +491,15 @@ class Session:
         return request.identity
 
 
-def _timeout(given: str | int | None) -> int | None:
-    """The time-out in ps. Raises UsageError."""
-    if given is None:
-        return None
+def _time(given: str | int, what: str) -> int:
+    """A time in ps. Raises UsageError."""
     try:
-        timeout_ps = parse(given, Dimension.TIME) if isinstance(given, str) else given
+        time_ps = parse(given, Dimension.TIME) if isinstance(given, str) else given
     except UsageError as error:
-        raise UsageError(f"timeout: {error}") from None
-    if type(timeout_ps) is not int or timeout_ps <= 0:
-        raise UsageError(f"timeout: must be a time above 0 such as '2 s', or whole ps, got {shown(given)}")
-    return timeout_ps
+        raise UsageError(f"{what}: {error}") from None
+    if type(time_ps) is not int or time_ps <= 0:
+        raise UsageError(f"{what}: must be a time above 0 such as '2 s', or whole ps, got {shown(given)}")
+    return time_ps
 
 
 def _form(free: str, deciding: Sequence[str], inputs: Mapping[str, Any]) -> tuple[str, ...]:

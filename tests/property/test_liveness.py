@@ -176,6 +176,7 @@ SILENT = {
     "technology.any_clock": "decides which clocks are refused: tests/unit/hw/test_speed.py",
     "technology.idle": "of load tests: tests/unit/explore/test_serving.py",
     "host.operation": "of models in which values decide: tests/property/test_run_time_decisions.py",
+    "host.decision": "of models that decide at run time: tests/property/test_planned_models.py",
     "host.compile_bytes": "decides what is refused while it is compiled: tests/unit/frontends/test_limits.py",
     **dict.fromkeys(
         (

@@ -42,6 +42,7 @@ class Run:
     host_part: HostPart = field(default_factory=HostPart)
     host_work_ps: int = 0
     made_for: str | None = None
+    decisions: None = None
     energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)
 

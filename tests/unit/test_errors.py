@@ -33,6 +33,7 @@ EXAMPLES: list[NpusimError] = [
     errors.CheckpointError("truncated"),
     errors.FileCutError("a mapped file was cut"),
     errors.ScheduleError("layer 3: cannot be built"),
+    errors.UndecidedError([("boxes", "NonZero", "its size depends on data")]),
 ]
 
 

@@ -103,6 +103,12 @@ class Plan(SegmentPlan):
             name=f"{name} from operation {start}",
         )
 
+    def describe(self, step: int) -> tuple[str, str]:
+        """See SegmentPlan."""
+        if step == len(self.subgraph.operations):
+            return "end", ""
+        return f"operation {step}", operation_name(self.subgraph.operations[step].type)
+
     def decide(self, values: Values, step: int, loop_timeout_ps: int) -> Sequence[Value]:
         """IF or WHILE. Raises InvalidOperationError, LoopTimeoutError."""
         operation = self.subgraph.operations[step]

@@ -13,10 +13,11 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from npusim.dtypes import DEVICE_DTYPES, DType, bfloat16_to_float32, from_storage, value_text
-from npusim.errors import InputError, ModelError, NeedsValueError, UnsupportedError
+from npusim.errors import InputError, ModelError, NeedsValueError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
+from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
 from npusim.frontends.onnx.node import MOST_DECIDING, Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
@@ -43,6 +44,9 @@ STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeEr
 class Importer:
     """Builds one Graph from one model."""
 
+    collects = True
+    """Whether it collects the reasons of all unsupported nodes; otherwise the first one is raised."""
+
     def __init__(
         self,
         model: Model,
@@ -62,6 +66,7 @@ class Importer:
         self._foreign: dict[Op, tuple[str, str, str]] = {}
         self._wanted: set[str] = set()
         self._wants = 0  # number of reasons that values of these inputs would resolve
+        self._undecided = 0  # number of reasons that decisions at run time would resolve
         self.decomposed: list[tuple[str, str]] = []
         """(node, operator) of nodes that became several operators: bodies of schemas, branches, unrolled loops."""
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
@@ -85,6 +90,8 @@ class Importer:
             self.reasons.extend(self._beyond_the_device(outputs))
             if self._wants and self._wants == len(self.reasons):
                 raise NeedsValueError(self.reasons, self._likely())
+            if self.reasons and self._undecided == len(self.reasons):
+                raise UndecidedError(self.reasons)
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             for output in self.graph.output:
@@ -227,7 +234,10 @@ class Importer:
             try:
                 outputs = self._import_node(node, name, needed, scope)
             except UnsupportedError as error:
+                if not self.collects:
+                    raise
                 self.reasons.extend((name, node.op_type, reason) for _, _, reason in error.reasons)
+                self._undecided += len(error.reasons) * isinstance(error, UndecidedError)
                 if isinstance(error, NeedsValueError):
                     self._wanted.update(error.values)
                     self._wants += len(error.reasons)
@@ -268,15 +278,7 @@ class Importer:
         handler = lookup(domain, node.op_type, version)
         # The definition of the schema comes last, because an importer makes fewer and better operators.
         if handler is None and region is None:
-            try:
-                body = schema_function(node, version, inputs, attributes)
-            except STUMBLES as error:
-                raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
-            if body is None:
-                raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
-            function, defaults = body
-            self.decomposed.append((name, node.op_type))
-            return self._call(function, node, name, inputs, scope, defaults)
+            return self._defined(node, name, version, inputs, attributes, scope)
         wanted = [bool(output) and output in needed for output in node.output]
         files = self.model.files
         context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed)
@@ -295,6 +297,54 @@ class Importer:
         except STUMBLES as error:
             # The model is not trusted: any exception of an importer is reported, with its cause.
             raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
+
+    def _defined(
+        self,
+        node: NodeProto,
+        name: str,
+        version: int,
+        inputs: Sequence[Tensor | None],
+        attributes: Mapping[str, AttributeProto],
+        scope: Scope,
+    ) -> Sequence[Value]:
+        """Import an operator without an importer by the body in its schema."""
+        domain = domain_of(node)
+        if not domain and node.op_type in HOST_STEPS:
+            return self._host_step(node, name, version, inputs)
+        try:
+            body = schema_function(node, version, inputs, attributes)
+        except STUMBLES as error:
+            raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
+        if body is None:
+            raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
+        function, defaults = body
+        self.decomposed.append((name, node.op_type))
+        return self._call(function, node, name, inputs, scope, defaults)
+
+    def import_one(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
+        """Import one node and return its outputs. Raises ModelError, and UnsupportedError with the name of the node."""
+        self._nodes += 1
+        self.budget.take_steps(OPERATOR_STEPS, name)
+        try:
+            return self._import_node(node, name, needed, scope)
+        except UndecidedError:
+            raise
+        except UnsupportedError as error:
+            raise UnsupportedError([(name, node.op_type, reason) for _, _, reason in error.reasons]) from None
+
+    def _host_step(
+        self, node: NodeProto, name: str, version: int, inputs: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
+        """The results of an operator that the host executes, on constants. Raises UndecidedError for other inputs."""
+        arrays = [None if tensor is None else self.builder.value_of(tensor) for tensor in inputs]
+        if any(tensor is not None and array is None for tensor, array in zip(inputs, arrays, strict=True)):
+            raise UndecidedError([(name, node.op_type, HOST_STEPS[node.op_type])])
+        self.budget.take_bytes(sum(tensor.nbytes for tensor in inputs if tensor is not None), name)
+        try:
+            found = compute(node, version, arrays)
+        except STUMBLES as error:
+            raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
+        return [self.builder.const(array, name) for array in found]
 
     def _handle(self, handler: Handler, node: Node) -> Sequence[Value]:
         """Call the importer of an operator and check the operators that it has added."""

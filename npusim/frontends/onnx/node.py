@@ -10,7 +10,7 @@ import onnx
 from onnx import AttributeProto
 
 from npusim.dtypes import MOST_SHOWN, DType, bfloat16_to_float32
-from npusim.errors import ModelError, NeedsValueError, UnsupportedError
+from npusim.errors import ModelError, NeedsValueError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.graph import Tensor
@@ -87,9 +87,13 @@ class Node(Emitter):
         inputs = self.builder.inputs_of(tensor)
         if inputs:
             reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
+        reasons = [(self.name, self.op_type, reason)]
         if inputs and all(source.size <= MOST_DECIDING for source in inputs):
-            raise NeedsValueError([(self.name, self.op_type, reason)], {source.name: 1 for source in inputs})
-        self.refuse(reason)
+            error: UndecidedError = NeedsValueError(reasons, {source.name: 1 for source in inputs})
+        else:
+            error = UndecidedError(reasons)
+        error.value = tensor
+        raise error
 
     def damaged(self, reason: str) -> NoReturn:
         """Raise ModelError with this reason."""

@@ -40,6 +40,7 @@ class Program:
 class Result(Run):
     """The sample with the JSON of the real class."""
 
+    program: Any = None
     inputs: dict[str, Any] = field(default_factory=dict)
     origin: Any = "a model"
     seed: int | None = None
@@ -65,6 +66,7 @@ class Session:
         inputs: Any = None,
         timing_only: bool = False,
         schedule: Any = None,
+        decisions: bool = False,
     ) -> Program:
         CALLS.extend([("compile", (source, input_shapes)), ("bind", bind), ("arrays", inputs), ("schedule", schedule)])
         if "compile" in BEHAVIOUR:
@@ -79,6 +81,6 @@ class Session:
             time.sleep(60)
         if "run" in BEHAVIOUR:
             raise BEHAVIOUR["run"]
-        result = Result(**vars(sample()))
+        result = Result(**vars(sample()), program=program)
         result.outputs = {} if timing_only else BEHAVIOUR.get("outputs", {"y": np.arange(4, dtype=np.float32)})
         return result

@@ -94,6 +94,9 @@ class HostBackend:
         """See Backend."""
         return 0
 
+    def decide(self, name: str, kind: str, elements: int) -> None:
+        """No time."""
+
     def elapsed_ps(self) -> int:
         """See Backend."""
         return self.runs * 1_000_000

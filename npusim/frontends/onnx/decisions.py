@@ -1,0 +1,288 @@
+"""Decisions of the host between the segments of a plan: branches, loops, and results whose sizes depend on data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper
+
+from npusim.dtypes import DType, dtype_of, from_storage, to_storage
+from npusim.errors import InputError, ModelError
+from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
+from npusim.frontends.onnx.signature import declared_dims
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES
+from npusim.ops.base import Array
+from npusim.plan import Backend, DeviceValue, Iterations, PlanSteps, Target, Value, Values, on_host
+
+_STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+class GraphPlan(Protocol):
+    """The interface of a plan to decisions, see NodePlan."""
+
+    graph: GraphProto
+    nodes: list[NodeProto]
+    inputs: list[str]
+    outputs: list[str]
+    captured: list[str]
+    steps: PlanSteps
+    types: dict[int, DType]
+
+    def number(self, name: str) -> int:
+        """The number of a value."""
+
+    def name_of(self, step: int) -> str:
+        """The name of a node."""
+
+    def version(self) -> int:
+        """The version of the standard operator set."""
+
+    def body(self, step: int, attribute: str) -> GraphPlan:
+        """The plan of a body of a node."""
+
+    def value(self, values: Values, name: str) -> Value:
+        """A value of this execution."""
+
+    def execute(
+        self, backend: Backend, inputs: Sequence[Value | None], targets: Sequence[Target], loop_timeout_ps: int
+    ) -> list[Value]:
+        """Run the plan once."""
+
+
+class HostDecision:
+    """One node that the host executes in one execution."""
+
+    def __init__(self, plan: GraphPlan, values: Values, step: int, loop_timeout_ps: int) -> None:
+        self.plan = plan
+        self.values = values
+        self.step = step
+        self.node = plan.nodes[step]
+        self.name = plan.name_of(step)
+        self.loop_timeout_ps = loop_timeout_ps
+
+    # Operands
+
+    def has(self, index: int) -> bool:
+        """Whether the node has an input."""
+        return index < len(self.node.input) and bool(self.node.input[index])
+
+    def value(self, index: int) -> Value:
+        """An input of the node. Raises ModelError."""
+        if not self.has(index):
+            raise ModelError(f"{self.name} ({self.node.op_type}): input {index} is required")
+        return self.plan.value(self.values, self.node.input[index])
+
+    def type_of(self, index: int) -> DType:
+        """The element type of an input, after its value was read."""
+        return self.plan.types[self.plan.number(self.node.input[index])]
+
+    def host(self, index: int) -> Array:
+        """An input of the node on the host, in storage form."""
+        return self.values.host(self.value(index))
+
+    def scalar(self, index: int) -> Any:
+        """An input of one element. Raises InputError."""
+        array = self.host(index)
+        if array.size != 1:
+            raise InputError(f"input {index} must have one element, has shape {list(array.shape)}")
+        return array.reshape(-1)[0].item()
+
+    def give(self, index: int, dtype: DType) -> None:
+        """Set the element type of an output."""
+        self.plan.types[self.plan.number(self.node.output[index])] = dtype
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """The value of an attribute."""
+        found = [helper.get_attribute_value(each) for each in self.node.attribute if each.name == name]
+        return found[0] if found else default
+
+    def charge(self, elements: int = 0) -> None:
+        """Let the host take the time of this decision, in which it reads or writes ``elements`` elements."""
+        self.values.backend.decide(self.name, self.node.op_type, elements)
+
+    # Bodies
+
+    def run(
+        self, body: GraphPlan, given: Sequence[tuple[Value, DType]], targets: Sequence[Target], backend: Backend
+    ) -> list[Value]:
+        """Run a body with values for its inputs; captured values are added."""
+        if len(given) != len(body.inputs):
+            raise ModelError(
+                f"{self.name} ({self.node.op_type}): its body takes {len(body.inputs)} values, not {len(given)}"
+            )
+        inputs: list[Value] = []
+        for name, (value, dtype) in zip(body.inputs, given, strict=True):
+            body.types[body.number(name)] = dtype
+            inputs.append(value)
+        for name in body.captured:
+            inputs.append(self.plan.value(self.values, name))
+            body.types[body.number(name)] = self.plan.types[self.plan.number(name)]
+        return body.execute(backend, inputs, targets, self.loop_timeout_ps)
+
+
+def _truth(array: Array) -> bool:
+    if array.size != 1:
+        raise InputError(f"a condition must have one element, has shape {list(array.shape)}")
+    return bool(array.reshape(-1)[0])
+
+
+def branch(d: HostDecision) -> Sequence[Value]:
+    """If."""
+    taken = _truth(d.host(0))
+    d.charge()
+    body = d.plan.body(d.step, "then_branch" if taken else "else_branch")
+    if len(body.outputs) != len(d.node.output):
+        raise ModelError(f"{d.name} (If): a branch returns {len(body.outputs)} values, not {len(d.node.output)}")
+    targets = [d.values.target(d.plan.number(name), d.step + 1) for name in d.node.output]
+    results = d.run(body, [], targets, d.values.backend)
+    for index, name in enumerate(body.outputs):
+        d.give(index, body.types[body.number(name)])
+    return results
+
+
+def loop(d: HostDecision) -> Sequence[Value]:
+    """Loop: the host counts and reads the condition after each iteration; carried values stay on the device."""
+    body = d.plan.body(d.step, "body")
+    count = int(d.scalar(0)) if d.has(0) else None
+    going = _truth(d.host(1)) if d.has(1) else True
+    states = [(d.value(index), d.type_of(index)) for index in range(2, len(d.node.input))]
+    d.charge()
+    shape = [1] * len(declared_dims(body.graph.input[0]) or ()) if body.inputs else []
+
+    def counters(step: int) -> list[tuple[Value, DType]]:
+        return [(np.full(shape, step, np.int64), DType.INT64), (np.asarray(True), DType.BOOL)]
+
+    return _iterate(d, body, counters, states, count, going, conditional=True)
+
+
+def scan(d: HostDecision) -> Sequence[Value]:
+    """Scan: a loop over slices, which the host takes from the inputs."""
+    body = d.plan.body(d.step, "body")
+    scanned = int(d.attribute("num_scan_inputs", 0))
+    held = len(d.node.input) - scanned
+    returned = len(d.node.output) - held
+    axes = list(d.attribute("scan_input_axes", [0] * scanned))
+    backwards = list(d.attribute("scan_input_directions", [0] * scanned))
+    if not 0 < scanned <= len(d.node.input) or not len(axes) == len(backwards) == scanned or returned < 0:
+        raise ModelError(f"{d.name} (Scan): the attributes do not fit the inputs")
+    states = [(d.value(index), d.type_of(index)) for index in range(held)]
+    arrays = [d.host(index) for index in range(held, len(d.node.input))]
+    kinds = [d.type_of(index) for index in range(held, len(d.node.input))]
+    if any(not -array.ndim <= axis < array.ndim for array, axis in zip(arrays, axes, strict=True)):
+        raise InputError("a scanned axis does not exist")
+    counts = {array.shape[axis] for array, axis in zip(arrays, axes, strict=True)}
+    if len(counts) != 1:
+        raise InputError(f"the scanned dimensions differ: {sorted(counts)}")
+    count = counts.pop()
+    d.charge(sum(array.size for array in arrays))
+
+    def slices(step: int) -> list[tuple[Value, DType]]:
+        places = [count - 1 - step if back else step for back in backwards]
+        parts = [np.take(x, at, axis) for x, at, axis in zip(arrays, places, axes, strict=True)]
+        return list(zip(parts, kinds, strict=True))
+
+    out_axes = list(d.attribute("scan_output_axes", [0] * returned))
+    out_backwards = list(d.attribute("scan_output_directions", [0] * returned))
+    if not len(out_axes) == len(out_backwards) == returned:
+        raise ModelError(f"{d.name} (Scan): the attributes do not fit the outputs")
+    results = list(_iterate(d, body, slices, states, count, True, conditional=False))
+    for index, (axis, back) in enumerate(zip(out_axes, out_backwards, strict=True)):
+        stacked = results[held + index]
+        assert not isinstance(stacked, DeviceValue)
+        if not -stacked.ndim <= axis < stacked.ndim:
+            raise InputError(f"there is no axis {axis} in an output of {stacked.ndim} dimensions")
+        results[held + index] = np.ascontiguousarray(np.moveaxis(stacked[::-1] if back else stacked, 0, axis))
+    return results
+
+
+def _iterate(
+    d: HostDecision,
+    body: GraphPlan,
+    extra: Callable[[int], list[tuple[Value, DType]]],
+    states: list[tuple[Value, DType]],
+    count: int | None,
+    going: bool,
+    *,
+    conditional: bool,
+) -> Sequence[Value]:
+    """Run the iterations of a loop.
+
+    ``extra``: values for the inputs of the body by iteration; before the states if ``conditional``, whose first output
+    is then the condition, else after them. Returns the states, and the other outputs stacked along a new axis 0.
+    """
+    first = int(conditional)
+    held, returned = len(states), len(body.outputs) - len(states) - first
+    if returned < 0 or held + returned != len(d.node.output):
+        raise ModelError(f"{d.name} ({d.node.op_type}): the body returns {len(body.outputs)} values")
+    rows: list[list[Array]] = [[] for _ in range(returned)]
+    step = 0
+    with Iterations(d.values.backend) as memory:
+        while going and (count is None or step < count):
+            given = [*extra(step), *states] if conditional else [*states, *extra(step)]
+            targets: list[Target] = [on_host] * first + [memory.target] * held + [on_host] * returned
+            results = d.run(body, given, targets, memory)
+            kinds = [body.types[body.number(name)] for name in body.outputs]
+            if conditional:
+                going = _truth(d.values.host(results[0]))
+            states = list(zip(results[first : first + held], kinds[first:], strict=False))
+            for row, value in zip(rows, results[first + held :], strict=True):
+                row.append(d.values.host(value))
+            memory.next()
+            d.charge()
+            step += 1
+        d.values.adopt(memory.take())
+    stacked = [_stacked(d, body, first + held + index, row) for index, row in enumerate(rows)]
+    for index, (_, dtype) in enumerate([*states, *stacked]):
+        d.give(index, dtype)
+    return [value for value, _ in (*states, *stacked)]
+
+
+def _stacked(d: HostDecision, body: GraphPlan, output: int, row: list[Array]) -> tuple[Array, DType]:
+    """The values of an output in all iterations along a new axis 0."""
+    if row:
+        if len({array.shape for array in row}) > 1:
+            shapes = [list(array.shape) for array in row[:4]]
+            raise InputError(f"output {output} of the body has different shapes in different iterations: {shapes}")
+        d.charge(sum(array.size for array in row))
+        return np.stack(row), body.types[body.number(body.outputs[output])]
+    declared = body.graph.output[output]
+    dims = declared_dims(declared)
+    dtype = ELEMENT_TYPES.get(declared.type.tensor_type.elem_type)
+    if dims is None or dtype is None or not all(isinstance(dim, int) for dim in dims):
+        raise InputError(f"a loop without iterations has an output of unknown shape ({declared.name!r})")
+    return np.empty((0, *(int(dim or 0) for dim in dims)), dtype.storage), dtype
+
+
+def host_step(d: HostDecision) -> Sequence[Value]:
+    """An operator whose results have sizes that depend on data."""
+    arrays = [
+        from_storage(d.host(index), d.type_of(index)) if d.has(index) else None for index in range(len(d.node.input))
+    ]
+    try:
+        found = compute(d.node, d.plan.version(), arrays)
+    except _STUMBLES as error:
+        raise InputError(f"cannot be computed: {error}") from error
+    d.charge(sum(array.size for array in (*arrays, *found) if array is not None))
+    for index, array in enumerate(found):
+        if d.node.output[index]:
+            d.give(index, dtype_of(array))
+    return [to_storage(array) for array in found]
+
+
+_DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
+    "If": branch,
+    "Loop": loop,
+    "Scan": scan,
+    **dict.fromkeys(HOST_STEPS, host_step),
+}
+
+
+def decide(plan: GraphPlan, values: Values, step: int, loop_timeout_ps: int) -> Sequence[Value]:
+    """Execute a node on the host. Returns its outputs; raises ModelError, InputError, UnsupportedError."""
+    decision = HostDecision(plan, values, step, loop_timeout_ps)
+    run = _DECISIONS.get(decision.node.op_type)
+    if run is None:
+        raise ModelError(f"{decision.name} ({decision.node.op_type}): the host has no such operator")
+    return run(decision)

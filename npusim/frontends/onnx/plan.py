@@ -1,0 +1,370 @@
+"""NodePlan: the nodes of a graph as steps of a plan, for models that decide at run time what is computed.
+
+The longest sequence of nodes that can be imported becomes one program. A plan of a body is made when it is first
+executed: a branch that is never taken is not compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from onnx import AttributeProto, GraphProto, NodeProto, helper
+
+from npusim.dtypes import DType
+from npusim.errors import InputError, ModelError, UndecidedError, UnsupportedError
+from npusim.frontends.onnx.decisions import decide
+from npusim.frontends.onnx.host_steps import HOST_STEPS
+from npusim.frontends.onnx.importer import Importer
+from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
+from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs
+from npusim.frontends.onnx.source import Model, Source, read
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor
+from npusim.frontends.onnx.versions import OLDEST_OPSET, upgraded
+from npusim.graph import Graph, Tensor
+from npusim.hw.config import Config
+from npusim.ops.base import Array
+from npusim.ops.budget import Budget
+from npusim.ops.build import GraphBuilder
+from npusim.plan import (
+    Compile,
+    Drop,
+    PlanSteps,
+    SegmentBuilder,
+    SegmentPlan,
+    Situation,
+    ValueNeededError,
+    Values,
+)
+from npusim.plan import Value as PlanValue
+
+MOST_ASKED = 1 << 16
+"""Maximum number of elements of a value that becomes a constant of the next segment."""
+Constant = tuple[Array, DType]
+
+
+@dataclass
+class PlannedModel:
+    """What the plans of one model share.
+
+    ``shapes``: dimensions that the model leaves open. ``bind``: inputs that are constants. ``compile`` makes programs;
+    ``drop`` is called with those that are no longer needed. Raises like ``load``.
+    """
+
+    source: Source
+    config: Config
+    shapes: Mapping[str, Sequence[int]]
+    bind: Mapping[str, Any]
+    compile: Compile
+    drop: Drop
+    model: Model = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.model = read(self.source, self.config.dram.bytes)
+        proto = self.model.proto
+        if proto.functions:
+            # A function may contain a decision, so its nodes become steps.
+            from onnx.inliner import inline_local_functions
+
+            self.model = Model(inline_local_functions(proto), self.model.files, self.model.blobs)
+        self.model = upgraded(self.model, self.shapes, self.bind)
+        self.opsets = opset_imports(self.model.proto.opset_import)
+
+    @property
+    def name(self) -> str:
+        """The name of the graph."""
+        return self.model.proto.graph.name or "model"
+
+    def inputs(self) -> list[tuple[str, tuple[int, ...], DType]]:
+        """(name, shape, type) of each input that is no constant. Raises OpenInputsError, UnsupportedError."""
+        values = [value for value in free_inputs(self.model.proto.graph) if value.name not in self.bind]
+        reasons: list[tuple[str, str, str]] = []
+        found = declared_inputs(values, {n: s for n, s in self.shapes.items() if n not in self.bind}, reasons)
+        if reasons:
+            raise UnsupportedError(reasons)
+        return found
+
+    @cached_property
+    def root(self) -> NodePlan:
+        """The plan of the graph."""
+        return NodePlan(self, self.model.proto.graph, None, "")
+
+
+class NodePlan(SegmentPlan):
+    """The plan of a graph or of a body inside a node.
+
+    ``parent``: the plan of the graph around a body. ``types``: element types by number of a value, known once it is
+    computed. ``captured``: values of enclosing graphs that a body reads, by name; they follow the inputs of the graph.
+    """
+
+    def __init__(self, shared: PlannedModel, graph: GraphProto, parent: NodePlan | None, label: str) -> None:
+        self.shared = shared
+        self.parent = parent
+        self.graph = graph
+        self.label = label
+        self.types: dict[int, DType] = {}
+        self._bodies: dict[tuple[int, str], NodePlan] = {}
+        self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._constants: dict[str, Constant] = {}
+        outputs = [value.name for value in graph.output]
+        nodes, _ = needed_nodes(graph.node, outputs)
+        kept = [(place, node) for place, node in enumerate(nodes) if not self._is_constant(node)]
+        self.nodes = [node for _, node in kept]
+        self._places = [place for place, _ in kept]
+        self.inputs = [value.name for value in free_inputs(graph) if value.name not in self.bound]
+        made = {name for node in self.nodes for name in node.output}
+        for place, name in enumerate(outputs):
+            if name not in made and self.constant(name) is not None:
+                outputs[place] = f"{name}/returned"
+                self.nodes.append(helper.make_node("Identity", [name], [outputs[place]]))
+        reads = [_names_read(node) for node in self.nodes]
+        known = {*made, *self.inputs}
+        free = dict.fromkeys(name for names in (*reads, outputs) for name in names if name and name not in known)
+        self.captured = [name for name in free if parent is not None and parent.offers(name)]
+        self._numbers: dict[str, int] = {}
+        steps = PlanSteps(
+            [self.number(name) for name in (*self.inputs, *self.captured)],
+            [self.number(name) for name in outputs],
+            [[self.number(name) for name in names] for names in reads],
+            [[self.number(name) for name in node.output] for node in self.nodes],
+        )
+        self.outputs = outputs
+        super().__init__(steps, shared.compile, shared.drop)
+
+    # Names
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        """Inputs that are constants."""
+        return self.shared.bind if self.parent is None else {}
+
+    def number(self, name: str) -> int:
+        """The number of a value."""
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def number_of(self, name: str) -> int | None:
+        """The number of a value of this graph; None if it has none."""
+        return self._numbers.get(name)
+
+    def offers(self, name: str) -> bool:
+        """Whether bodies can capture a value with this name that is no constant."""
+        if self.constant(name) is not None:
+            return False
+        own = name in self._made or name in self.inputs
+        return own or (self.parent is not None and self.parent.offers(name))
+
+    @cached_property
+    def _made(self) -> frozenset[str]:
+        return frozenset(name for node in self.nodes for name in node.output if name)
+
+    def _is_constant(self, node: NodeProto) -> bool:
+        """Whether a node is a constant tensor; it is then known as one."""
+        if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+            return False
+        found = [a.t for a in node.attribute if a.name == "value" and a.type == AttributeProto.TENSOR]
+        if len(found) != 1 or len(node.attribute) != 1 or found[0].data_type not in ELEMENT_TYPES:
+            return False
+        self._initializers.setdefault(node.output[0], found[0])
+        return True
+
+    def constant(self, name: str) -> Constant | None:
+        """The value of an initializer of this or an enclosing graph."""
+        if name in self._constants:
+            return self._constants[name]
+        if name in self.bound:
+            value = next(value for value in free_inputs(self.graph) if value.name == name)
+            data = bound_array(value, self.bound[name])
+            found = data, ELEMENT_TYPES[value.type.tensor_type.elem_type]
+        elif name in self._initializers:
+            proto, model = self._initializers[name], self.shared.model
+            blob = model.blobs.get(name) if self.parent is None else None
+            found = read_tensor(proto, model.files, f"initializer {name!r}", blob)
+        else:
+            return None if self.parent is None or name in self._shadowed else self.parent.constant(name)
+        self._constants[name] = found
+        return found
+
+    @cached_property
+    def _shadowed(self) -> frozenset[str]:
+        return frozenset(name for node in self.graph.node for name in node.output) | {
+            value.name for value in self.graph.input
+        }
+
+    # Segments
+
+    def builder(self, start: int, situation: Situation) -> NodeBuilder:
+        """See SegmentPlan."""
+        return NodeBuilder(self, start, situation)
+
+    def body(self, step: int, attribute: str) -> NodePlan:
+        """The plan of a body of a node. Raises ModelError."""
+        key = (step, attribute)
+        if key not in self._bodies:
+            graphs = [each.g for each in self.nodes[step].attribute if each.name == attribute]
+            if len(graphs) != 1:
+                raise ModelError(f"{self.name_of(step)}: attribute {attribute} is required")
+            self._bodies[key] = NodePlan(self.shared, graphs[0], self, f"{self.name_of(step)}/{attribute}/")
+        return self._bodies[key]
+
+    def extra(self, step: int, name: str, make: Callable[[], GraphProto]) -> NodePlan:
+        """The plan of a graph that a decision needs for its arithmetic, made at the first use."""
+        key = (step, f"*{name}")
+        if key not in self._bodies:
+            self._bodies[key] = NodePlan(self.shared, make(), self, f"{self.name_of(step)}/{name}/")
+        return self._bodies[key]
+
+    def name_of(self, step: int) -> str:
+        """The name of a node, for people."""
+        node = self.nodes[step]
+        place = self._places[step] if step < len(self._places) else step  # an unnamed node has its place in the graph
+        return self.label + (node.name or f"{node.op_type}_{place}")
+
+    # Decisions
+
+    def version(self) -> int:
+        """The version of the standard operator set."""
+        return self.shared.opsets.get("", OLDEST_OPSET)
+
+    def decide(self, values: Values, step: int, loop_timeout_ps: int) -> Sequence[PlanValue]:
+        """See SegmentPlan. Raises ModelError, InputError, UnsupportedError."""
+        try:
+            return decide(self, values, step, loop_timeout_ps)
+        except InputError as error:
+            raise InputError(f"{self.name_of(step)} ({self.nodes[step].op_type}): {error}") from error
+
+    def describe(self, step: int) -> tuple[str, str]:
+        """See SegmentPlan."""
+        return self.name_of(step), self.nodes[step].op_type
+
+    def value(self, values: Values, name: str) -> PlanValue:
+        """A value that exists in an execution. Raises ModelError if nothing has produced it."""
+        constant = self.constant(name)
+        if constant is not None:
+            self.types[self.number(name)] = constant[1]
+            return constant[0]
+        number = self.number_of(name)
+        if number is None or number not in values.values:
+            raise ModelError(f"{self.label}{name!r} is read before it is produced")
+        return values.values[number]
+
+
+def _names_read(node: NodeProto) -> list[str]:
+    """The names that a node reads, and those that graphs inside it read from outside."""
+    names = dict.fromkeys(name for name in node.input if name)
+    for graph in nested_graphs(node):
+        names.update(dict.fromkeys(_free_names(graph)))
+    return list(names)
+
+
+def _free_names(graph: GraphProto) -> list[str]:
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    read = [name for node in graph.node for name in _names_read(node)]
+    return [name for name in (*read, *(value.name for value in graph.output)) if name not in own]
+
+
+@dataclass
+class _PlanScope(Scope):
+    """The names of a segment. Values from before are defined when they are read first."""
+
+    source: NodeBuilder | None = None
+
+    def find(self, name: str) -> Value:
+        """See Scope."""
+        try:
+            return super().find(name)
+        except KeyError:
+            assert self.source is not None
+            return self.source.read_name(name)
+
+
+class _NodeImporter(Importer):
+    """Imports single nodes into a segment."""
+
+    collects = False
+
+
+class NodeBuilder(SegmentBuilder):
+    """Imports nodes of one graph."""
+
+    keeps_constants = True
+
+    def __init__(self, plan: NodePlan, start: int, situation: Situation) -> None:
+        name = plan.name_of(start) if start < len(plan.nodes) else plan.label or "end"
+        budget = Budget.of(plan.shared.config)
+        budget.grant(operators=len(plan.nodes))
+        builder = GraphBuilder(name, fold=True, budget=budget)
+        super().__init__(plan.steps, builder, start, situation.shapes)
+        self._plan = plan
+        self._known = situation.known
+        self._tensors: dict[int, Tensor] = {}
+        self._numbers: dict[Tensor, int] = {}
+        self._importer = _NodeImporter(plan.shared.model, None, None, budget)
+        self._importer.builder = builder
+        self._scope = _PlanScope(plan.shared.opsets, prefix=plan.label, source=self)
+
+    def is_decision(self, step: int) -> bool:
+        """See SegmentBuilder: known after the import."""
+        return False
+
+    def label(self, number: int) -> str:
+        """See SegmentBuilder."""
+        return f"value {number}"
+
+    def lower(self, step: int) -> bool:
+        """See SegmentBuilder. Raises ModelError, UnsupportedError, CompileError."""
+        node, name = self._plan.nodes[step], self._plan.name_of(step)
+        needed = {each for each in node.output if each and self.steps.needed_after(self._plan.number(each), step + 1)}
+        try:
+            outputs = self._importer.import_one(node, name, needed, self._scope)
+        except UndecidedError as error:
+            if node.op_type in HOST_STEPS or nested_graphs(node):
+                return False
+            raise ValueNeededError(*self._asked(error)) from None
+        for output, value in zip(node.output, outputs, strict=False):
+            if output and isinstance(value, Tensor):
+                number = self._plan.number(output)
+                self._scope.define(output, value, name)
+                self._tensors[number] = self.made[number] = value
+                self._numbers.setdefault(value, number)
+                self.shapes[number], self._plan.types[number] = value.shape, value.dtype
+        return True
+
+    def _asked(self, error: UndecidedError) -> list[int]:
+        """The values that the host must read before the node can be imported."""
+        assert isinstance(error.value, Tensor)
+        found = [self._numbers[tensor] for tensor in self.builder.reached(error.value, self._numbers)]
+        if not found or any(self._tensors[number].size > MOST_ASKED for number in found):
+            raise UnsupportedError(error.reasons)
+        return found
+
+    def read_name(self, name: str) -> Value:
+        """A value from before the segment. Raises KeyError if there is none."""
+        constant = self._plan.constant(name)
+        if constant is not None:
+            tensor = self.builder.const(constant[0], name, constant[1])
+            self._scope.values[name] = tensor
+            return tensor
+        number = self._plan.number_of(name)
+        if number is None or number not in self.shapes:
+            raise KeyError(name)
+        dtype = self._plan.types[number]
+        if number in self._known:
+            tensor = self.builder.const(self._known[number], name, dtype)
+            self.builder.mark(tensor)
+        else:
+            tensor = self.builder.input(self.label(number), self.shapes[number], dtype)
+            self.inputs[number] = tensor
+            self._numbers[tensor] = number
+        self._tensors[number] = self._scope.values[name] = tensor
+        return tensor
+
+    def finish_graph(self, graph: Graph) -> Graph:
+        """See SegmentBuilder: without inputs that nothing reads, and with the work of the host."""
+        read = {tensor for op in graph.ops for tensor in op.inputs}
+        self.inputs = {number: tensor for number, tensor in self.inputs.items() if tensor in read}
+        graph.inputs = tuple(self.inputs.values())
+        graph.host = self.builder.host_part(graph, self.builder.deciding)
+        return graph
