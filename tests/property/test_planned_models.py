@@ -144,7 +144,8 @@ def test_energy_by_unit_and_by_layer_has_one_sum() -> None:
 def test_interrupts_and_transfers_between_programs_are_time_of_the_run() -> None:
     base = run(BRANCH, ones())
     late = run(BRANCH, ones(), **{"host.irq": "9 us"})
-    assert late.time_ps == base.time_ps + 9_000_000 - TINY.host.irq_ps  # of the first program; that of the second is after the end
+    # The interrupt of the second program is after the end.
+    assert late.time_ps == base.time_ps + 9_000_000 - TINY.host.irq_ps
 
 
 def test_only_the_branch_that_is_taken_is_compiled(compiled: list[object]) -> None:
