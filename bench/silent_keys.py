@@ -25,7 +25,7 @@ from tests.support.onnx_models.transformers import GptSizes, gpt
 EDGE = load_config("edge")
 BASES = {
     "edge": EDGE,
-    "no values in SRAM": EDGE.with_(**{"sram.keeps_values": False}),
+    "no values in SRAM": EDGE.with_(**{"compiler.keeps_values": False}),
     "all sections": EDGE.with_(
         **{
             "cores": 2, "sram.bytes": "128 KiB", "l2": {"bytes": 256 << 10}, "exchange": {"bytes_per_cycle": 32},

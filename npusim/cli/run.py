@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @shape_options
 @schedule_option
 @click.option(
-    "--resident-weights", is_flag=True, help="Keep weights in SRAM between runs: --set sram.resident_weights=true."
+    "--resident-weights", is_flag=True, help="Keep weights in SRAM between runs: --set compiler.resident_weights=true."
 )
 @click.option(
     "--timing-only",
@@ -134,7 +134,7 @@ def run(
     if timing_only and inputs:
         raise UsageError("--input: not used with --timing-only")
     if resident_weights:
-        overrides = (*overrides, "sram.resident_weights=true")
+        overrides = (*overrides, "compiler.resident_weights=true")
     session, program, found = prepare(
         model,
         config,

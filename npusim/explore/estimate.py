@@ -84,7 +84,7 @@ class Estimator:
         self._base = base
         self._networks: dict[tuple[Config, frozenset[str]], PreparedNetwork] = {}
         network = self._network(base)
-        if base.sram.keeps_values:
+        if base.compiler.keeps_values and base.compiler.may_cascade:
             network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
 
     def estimate(self, columns: Mapping[str, Sequence[object]], *, layers: bool = False) -> Estimates:
@@ -190,7 +190,7 @@ class Estimator:
             return False
         if value_at(config, key) in (MISSING, None) and (key not in _CLOCKS or value_at(config, key) is MISSING):
             return False
-        if key in ("matrix.rows", "matrix.cols") and ("matrix.weight_tiles" in columns or _fills_tiles(config)):
+        if key in ("matrix.rows", "matrix.cols") and ("compiler.weight_tiles" in columns or _fills_tiles(config)):
             return False
         return key.startswith(_OF_PLANS) or any(
             is_left(key, config, reduce) for reduce in (array_pricing, move_pricing, vector_pricing)
@@ -265,9 +265,9 @@ def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
     """The plan of least time: one core with values and cascades, or tiles shared by several cores."""
     joined = joined_groups(network, designs, cores)
     planner = PlacementPlanner(network, designs, joined)
-    keeps = designs.config.sram.keeps_values
+    keeps = designs.config.compiler.keeps_values
     best = planner.whole(keeps=keeps)
-    if keeps:
+    if keeps and designs.config.compiler.may_cascade:
         striped = planner.striped(best)
         best = _less(best, striped)
     counts = sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}) if cores > 1 else []
@@ -365,4 +365,4 @@ def _check(designs: Designs) -> None:
 
 def _fills_tiles(config: Config) -> bool:
     """Whether weights are padded to tiles of the array, which affects instructions."""
-    return config.matrix is not None and config.matrix.weight_tiles
+    return config.matrix is not None and config.compiler.weight_tiles

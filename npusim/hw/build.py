@@ -35,7 +35,7 @@ def read_section(cls: type[Any], raw: object, path: str, reading: Reading) -> An
     names = [entry.name for _, entry in fields]
     for name in raw:
         if name not in names:
-            reading.refuse(_join(path, name), unknown(name, names))
+            reading.refuse(_join(path, name), unknown(_join(path, name), names))
     values = {}
     for field, entry in fields:
         below = _join(path, entry.name)
@@ -91,7 +91,8 @@ def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, 
     for name in above:
         entry = _entry(cls, name)
         if not (isinstance(entry, Section) or (isinstance(entry, Key) and isinstance(entry.kind, MapOf))):
-            reading.refuse(_join(path, name), unknown(name, [known.name for _, known in entries(cls)]))
+            known = [each.name for _, each in entries(cls)]
+            reading.refuse(_join(path, name), unknown(_join(path, name), known))
             return dotted
         path = _join(path, name)
         if not isinstance(place.get(name), dict):

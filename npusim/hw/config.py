@@ -20,10 +20,10 @@ from npusim.hw.contradictions import bad_dma, bad_dram, bad_matrix, bad_speed, b
 from npusim.hw.files import config_names, read_description, read_resolved
 from npusim.hw.hostside import FirmwareConfig, PciConfig
 from npusim.hw.keys import (
+    MOVED,
     Count,
     FrozenTable,
     Key,
-    Quantity,
     Section,
     Text,
     ValueType,
@@ -33,6 +33,7 @@ from npusim.hw.keys import (
 )
 from npusim.hw.sections import (
     CLOCK,
+    CompilerConfig,
     ConstantsConfig,
     DmaConfig,
     DramConfig,
@@ -56,6 +57,27 @@ _LATER_DEFAULTS = {"host": to_table(HostConfig()), "technology": to_table(Techno
 """Keys left out of the fingerprint at their default, for the same reason."""
 
 
+_DEFAULT_COMPILER = to_table(CompilerConfig())
+
+
+def _move_back(values: dict[str, Any]) -> None:
+    """Put the keys of ``compiler`` where they were before, so that fingerprints of older descriptions stay the same.
+
+    Keys that were added later are left out at their default.
+    """
+    found = values.pop("compiler")
+    for old, new in MOVED.items():
+        part, _, name = old.rpartition(".")
+        value = found.pop(new.rpartition(".")[2])
+        if not part:
+            values[name] = value
+        elif values[part] is not False:
+            values[part][name] = value
+    added = {name: value for name, value in found.items() if value != _DEFAULT_COMPILER[name]}
+    if added:
+        values["compiler"] = added
+
+
 @functools.lru_cache(64)
 def _fingerprint(config: Config) -> str:
     import hashlib
@@ -63,6 +85,7 @@ def _fingerprint(config: Config) -> str:
 
     values = to_table(config)
     del values["name"], values["description"]
+    _move_back(values)
     for part in _LATER_PARTS:
         if values[part] is False:
             del values[part]
@@ -83,14 +106,6 @@ class Config:
     clock_hz: int = key(CLOCK, "clock of the cores and the interconnect")
     cores: int = key(Count(1, 64), "cores, each with its own units, SRAM and DMA channels", 1)
     queue_depth: int = key(Count(1, 4096), "instructions that can wait at one unit", 16)
-    layer_cycles: int = key(
-        Count(0), "sequencer cycles to switch to the commands of another layer; units continue meanwhile", 0
-    )
-    layer_bytes: int = key(
-        Quantity(Dimension.SIZE, 0, 1 << 24),
-        "extra instruction bytes per layer, all loaded from DRAM before a job begins",
-        0,
-    )
     matrix: MatrixConfig | None = section(MatrixConfig, "matrix unit", optional=True)
     vector: VectorConfig | None = section(VectorConfig, "vector unit", optional=True)
     scalar: ScalarConfig | None = section(ScalarConfig, "scalar unit", optional=True)
@@ -101,6 +116,7 @@ class Config:
     l2: L2Config | None = section(L2Config, "on-chip memory shared by all cores", optional=True)
     interconnect: InterconnectConfig = section(InterconnectConfig, "interconnect between cores and DRAM")
     exchange: ExchangeConfig | None = section(ExchangeConfig, "network between the SRAMs of the cores", optional=True)
+    compiler: CompilerConfig = section(CompilerConfig, "the vendor's compiler, runtime and driver")
     host: HostConfig = section(HostConfig, "host and its link to the device")
     pci: PciConfig | None = section(PciConfig, "PCI Express function", optional=True)
     firmware: FirmwareConfig | None = section(FirmwareConfig, "firmware that must be loaded before jobs", optional=True)

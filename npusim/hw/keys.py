@@ -368,11 +368,23 @@ RENAMED = {
 }
 """Former names of keys, for the error message."""
 
+MOVED = {
+    **{key: f"compiler.{key}" for key in ("layer_cycles", "layer_bytes")},
+    "matrix.weight_tiles": "compiler.weight_tiles",
+    "vector.pools_outputs": "compiler.pools_outputs",
+    **{f"sram.{key}": f"compiler.{key}" for key in ("keeps_values", "resident_weights", "resident_bytes")},
+    **{f"dma.{key}": f"compiler.{key}" for key in ("parts_in_place", "inputs_ahead")},
+}
+"""Former places of keys: dotted key by the former dotted key."""
 
-def unknown(name: str, allowed: Sequence[str]) -> str:
-    """The message for a key that does not exist. ``allowed``: the keys of the same table."""
+
+def unknown(path: str, allowed: Sequence[str]) -> str:
+    """The message for a key that does not exist. ``path``: dotted. ``allowed``: the keys of the same table."""
     from difflib import get_close_matches
 
+    name = path.rpartition(".")[2]
+    if path in MOVED:
+        return f"moved to '{MOVED[path]}'"
     if RENAMED.get(name) in allowed:
         return f"renamed to '{RENAMED[name]}'"
     close = get_close_matches(name, allowed, 1)

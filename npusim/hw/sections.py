@@ -18,6 +18,7 @@ BANDWIDTH = Quantity(Dimension.BANDWIDTH, 10**6, 10**15)
 MATRIX_DTYPES = ("int8", "int16", "int32", "float16", "bfloat16", "float32")
 FUNCTIONS = ("simple", "divide", "sqrt", "transcendental", "convert", "reduce")
 STORED_AS = {"uint8": "int8", "bool": "int8", "uint16": "int16", "uint32": "int32"}
+FUSIONS = ("all", "until_table", "one_operand", "none")
 _NOT_COMPUTED = Fraction(0)
 
 ACCUMULATOR_BYTES = 4
@@ -39,7 +40,7 @@ class DirectConfig:
     start_cycles: int = key(
         Count(0),
         "cycles from the registers of a job to its first request plus from its last result to its interrupt; only for "
-        "npusim validate: programs use layer_cycles",
+        "npusim validate: programs use compiler.layer_cycles",
         0,
     )
     start_latencies: int = key(
@@ -147,11 +148,6 @@ class MatrixConfig:
         "narrowest constant weights that stay packed in memory until the unit reads them; 8 = no packing",
         8,
     )
-    weight_tiles: bool = key(
-        Flag(),
-        "constant weights are padded to whole tiles of the array in DRAM, and read with the padding",
-        False,
-    )
     weight_scales: bool = key(Flag(), "weights of 8 bits and fewer are dequantized on their way into the array", False)
     mesh: MeshConfig | None = section(MeshConfig, "keys of matrix.model mesh", optional=True)
     direct: DirectConfig | None = section(DirectConfig, "keys of matrix.model direct", optional=True)
@@ -188,9 +184,6 @@ class VectorConfig:
     port_bytes_per_cycle: int = key(
         Count(0, 1 << 16), "width of the load and store ports to SRAM; 0 = the full SRAM bandwidth", 0
     )
-    pools_outputs: bool = key(
-        Flag(), "pooling reads the rows of a convolution from SRAM even if sram.keeps_values is false", False
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,17 +204,6 @@ class SramConfig:
     banks: int = key(Count(1, 4096), "banks that can be accessed in parallel", 16)
     bytes_per_cycle: int = key(Count(1, 4096), "width of the port of one bank", 16)
     latency_cycles: int = key(Count(0, 1024), "cycles from address to data", 2)
-    keeps_values: bool = key(
-        Flag(), "values stay in SRAM between layers; false: every layer writes its results to DRAM", True
-    )
-    resident_weights: bool = key(
-        Flag(), "weights may stay in SRAM between inferences of the same program; the first inference loads them", False
-    )
-    resident_bytes: int = key(
-        Quantity(Dimension.SIZE, 0, 1 << 34),
-        "largest size of the pinned weights; 0 = as much as reduces the latency",
-        0,
-    )
 
     @property
     def total_bytes_per_cycle(self) -> int:
@@ -262,20 +244,10 @@ class DmaConfig:
     in_flight: int = key(
         Count(1, 64), "pipelined transfers of one channel: the latency of one overlaps the data of earlier ones", 1
     )
-    parts_in_place: bool = key(
-        Flag(),
-        "operands of a concatenation are written in place, and slices are read in place; false: both are copied",
-        True,
-    )
     separate_weight_port: bool = key(
         Flag(),
         "constants use the second channel and features of the matrix unit the first; needs three channels",
         False,
-    )
-    inputs_ahead: bool = key(
-        Flag(),
-        "the next input tile loads while the matrix unit computes; false: it loads afterwards, into the same buffer",
-        True,
     )
     decoder_weights_per_cycle: int = key(
         Count(0, 4096),
@@ -360,6 +332,78 @@ class ExchangeConfig:
 
     bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores")
     latency_cycles: int = key(Count(0, 65536), "cycles from a request to the first byte from another core", 8)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class CompilerConfig:
+    """The vendor's compiler, runtime and driver: which of the possible programs they make, and their time per layer.
+
+    The defaults are those of an ideal compiler.
+    """
+
+    keeps_values: bool = key(
+        Flag(), "values stay in SRAM between layers; false: every layer writes its results to DRAM", True
+    )
+    cascades: bool = key(
+        Flag(), "layers may be computed in stripes of rows, so that values between them need not fit SRAM", True
+    )
+    pools_outputs: bool = key(
+        Flag(), "pooling reads the rows of a convolution from SRAM even if compiler.keeps_values is false", False
+    )
+    fuses: str = key(
+        Choice(FUSIONS),
+        "elementwise operators that are computed on the tiles of their producer: all; until_table = none behind a "
+        "function that takes tables, such as a sigmoid; one_operand = only those of one operand; none. Conversions of "
+        "types always are",
+        "all",
+    )
+    parts_in_place: bool = key(
+        Flag(),
+        "operands of a concatenation are written in place, and slices are read in place; false: both are copied",
+        True,
+    )
+    inputs_ahead: bool = key(
+        Flag(),
+        "the next input tile loads while the matrix unit computes; false: it loads afterwards, into the same buffer",
+        True,
+    )
+    weight_tiles: bool = key(
+        Flag(),
+        "constant weights are padded to whole tiles of the matrix unit's array in DRAM, and read with the padding",
+        False,
+    )
+    resident_weights: bool = key(
+        Flag(), "weights may stay in SRAM between inferences of the same program; the first inference loads them", False
+    )
+    resident_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 34),
+        "largest size of the pinned weights; 0 = as much as reduces the latency",
+        0,
+    )
+    layer_by_layer: bool = key(
+        Flag(), "a layer begins when the previous one has ended, and layers form no cascades", False
+    )
+    layer_time_ps: int = key(
+        TIME, "time of runtime and driver to start a layer, while all units are idle; above 0 implies layer_by_layer", 0
+    )
+    layer_cycles: int = key(
+        Count(0), "sequencer cycles to switch to the commands of another layer; units continue meanwhile", 0
+    )
+    layer_bytes: int = key(
+        Quantity(Dimension.SIZE, 0, 1 << 24),
+        "extra instruction bytes per layer, all loaded from DRAM before a job begins",
+        0,
+    )
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether a layer begins when the previous one has ended."""
+        return self.layer_by_layer or self.layer_time_ps > 0
+
+    @property
+    def may_cascade(self) -> bool:
+        """Whether layers may form cascades."""
+        return self.cascades and not self.one_by_one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

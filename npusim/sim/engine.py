@@ -35,6 +35,9 @@ class Front(Protocol):
     def pump(self) -> None:
         """That queue has room again."""
 
+    def layer_ended(self) -> None:
+        """All commands that were dispatched have ended."""
+
 
 class Progress(ABC):
     """The shared state of a running job.
@@ -51,6 +54,7 @@ class Progress(ABC):
         self.fetch_rate = machine.fabric.fetch_rate
         self.by_need = machine.config.interconnect.arbitration == "need"
         self.cycle_ps, self.layer_ps = machine.cycle_ps, machine.layer_ps
+        self.by_layer = machine.config.compiler.one_by_one
         self.queue_depth = machine.config.queue_depth
         self.clock = machine.clock
         self.env = machine.clock.env
@@ -283,6 +287,8 @@ class Engine(EventOwner):
                 for engine in ready:
                     engine.proceed(now)
         self._take()
+        if job.by_layer and not job.outstanding:
+            job.sequencer.layer_ended()
 
     def release(self, now: int) -> None:
         """The job runs again: start the held command."""

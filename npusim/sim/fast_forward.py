@@ -20,7 +20,7 @@ from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course
-from npusim.sim.sequencer import CODE_RANK, FETCH
+from npusim.sim.sequencer import CODE_RANK, FETCH, LAYER
 from npusim.sim.stepper import Stepper
 from npusim.sim.steps import HALT
 from npusim.timeline import NO_OP, ORDER, SEQUENCER, Counters, DeviceFault, Span, Timeline, UnitCounters
@@ -39,6 +39,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
             lead_ps,
             machine.cycle_ps,
             machine.layer_ps,
+            config.compiler.one_by_one,
             config.queue_depth,
             fabric.latency_ps,
             fabric.fetch_rate,
@@ -151,7 +152,7 @@ class FastForward(EventOwner):
             stalled = {reasons[reason]: ps for reason, ps in stalls}
             units[name] = UnitCounters(busy, idle + duration - lead - mark, stalled, completed, *sums)
         busy, last, stalls, fetched = found.sequencer
-        reasons = (*names, FETCH)
+        reasons = (*names, FETCH, LAYER)
         stalled = {reasons[reason]: ps for reason, ps in stalls}
         units[SEQUENCER] = UnitCounters(busy, duration - lead - last, stalled, 1, 0, fetched)
         return units

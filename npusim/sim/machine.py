@@ -136,7 +136,7 @@ class Machine(Parts):
 
         Raises as :meth:`start`.
         """
-        each = self.config.layer_bytes
+        each = self.config.compiler.layer_bytes
         size = each * self._decoded_of(job).layers if each else 0
         return self.control_ps(size) if size else 0
 

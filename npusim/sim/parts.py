@@ -48,4 +48,5 @@ class Parts:
         self.layout = UnitLayout(config)
         self.breaks = UnitFaults()
         self.cycle_ps = cycles_to_ps(1, config.clock_hz)
-        self.layer_ps = cycles_to_ps(config.layer_cycles, config.clock_hz)
+        compiler = config.compiler
+        self.layer_ps = cycles_to_ps(compiler.layer_cycles, config.clock_hz) + compiler.layer_time_ps

@@ -3,9 +3,10 @@
 Fetch: a buffer of two halves of FETCH_BYTES. The stream uses the link to DRAM, shared with the DMA engines, while a
 half is free. The latency is added at the start and each time both halves were full.
 
-Dispatch: one command per cycle into the queue of its unit, plus ``layer_cycles`` when the stream switches to another
-layer. A full queue blocks the stream. Dispatch times are computed, not simulated: an idle unit gets a command together
-with its arrival time.
+Dispatch: one command per cycle into the queue of its unit, plus ``compiler.layer_cycles`` when the stream switches to
+another layer. With ``compiler.layer_by_layer``, the stream also waits there until all units are idle, and then for
+``compiler.layer_time``. A full queue blocks the stream. Dispatch times are computed, not simulated: an idle unit gets a
+command together with its arrival time.
 
 Preemption: a preempted job dispatches nothing more, but commands on their way to a queue arrive. Queues, fetch buffer
 and completion counts exist once per priority, so they keep their contents.
@@ -28,6 +29,9 @@ CODE_RANK = -1
 
 FETCH = "fetch"
 """Name of the stall while the stream is being fetched."""
+
+LAYER = "layer"
+"""Name of the stall until the units have completed the previous layer."""
 
 
 class Sequencer(EventOwner):
@@ -133,8 +137,17 @@ class Sequencer(EventOwner):
                 self.blocked = engines[step.engine]
                 self.reason = self.blocked.name
                 return
+            takes = cycle
             # A layer is prepared once, before its first command: registers are written, its descriptor is read.
-            takes = cycle + job.layer_ps if step.engine != HALT and step.op != self.op else cycle
+            if step.engine != HALT and step.op != self.op:
+                if job.by_layer:
+                    self.reason = LAYER
+                    if job.outstanding:
+                        return
+                    if self.last < now:
+                        self.stalls[LAYER] = self.stalls.get(LAYER, 0) + now - self.last
+                        self.last = now
+                takes += job.layer_ps
             at = self.last + takes
             # The computed time is only behind the simulated time after a block of the stream: this is the stall.
             if at < now:
@@ -152,6 +165,11 @@ class Sequencer(EventOwner):
             engines[step.engine].offer(step, at)
             if self.requested < self.total and not self.fetching and self._room():
                 self._request(at - now)
+
+    def layer_ended(self) -> None:
+        """Continue with the next layer, if the stream has one."""
+        if self.dispatched < len(self.job.steps):
+            self.pump()
 
     def _halting(self, event: Event) -> None:
         job = self.job

@@ -32,6 +32,7 @@ def timing_run(
     lead_ps: int,
     cycle_ps: int,
     layer_ps: int,
+    by_layer: bool,
     depth: int,
     latency_ps: int,
     fetch_rate: int,
@@ -54,4 +55,6 @@ def forecast(
     by_need: bool,
     depth_of: Callable[[int], int],
     code_apart: bool,
+    by_layer: bool,
+    launch_ps: int,
 ) -> int: ...

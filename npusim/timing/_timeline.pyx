@@ -172,6 +172,7 @@ cdef struct Job:
     int64_t code_rank
     int64_t cycle
     int64_t layer
+    bint by_layer
     int64_t depth
 
 
@@ -583,6 +584,8 @@ cdef void complete(Job *job, int who) noexcept nogil:
     for at in range(ready):
         proceed(job, job.ready[at])
     take(job, who)
+    if job.by_layer and not job.outstanding and job.dispatched < job.n_steps:
+        pump(job)
 
 
 cdef void settle(Job *job) noexcept nogil:
@@ -648,6 +651,13 @@ cdef void pump(Job *job) noexcept nogil:
             return
         takes = job.cycle
         if step.engine != HALT and step.op != job.last_op:
+            if job.by_layer:
+                job.reason = job.n_engines + 1
+                if job.outstanding:
+                    return
+                if job.last < job.now:
+                    job.n_stalls = stall(job.held, job.n_stalls, job.reason, job.now - job.last)
+                    job.last = job.now
             takes += job.layer
         at = job.last + takes
         if at < job.now:
@@ -827,7 +837,7 @@ cdef void go(Job *job) noexcept nogil:
 
 
 def timing_run(
-    steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, int64_t depth,
+    steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, bint by_layer, int64_t depth,
     int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
     bint code_apart,
 ):
@@ -835,7 +845,8 @@ def timing_run(
 
     Returns None for a job that never ends, or whose numbers are too large for machine integers. ``steps``:
     :class:`npusim.sim.steps.Step` objects, the last of which halts. ``depths``: for each engine, how many commands it
-    may run at once. ``capacities``: of the links, by port. ``code_apart``: commands have their own link.
+    may run at once. ``capacities``: of the links, by port. ``code_apart``: commands have their own link. ``by_layer``:
+    a layer begins when all commands of the previous one have ended, ``layer_ps`` later.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
@@ -869,7 +880,7 @@ def timing_run(
         job.last, job.last_op = -lead_ps, no_op
         job.latency, job.fetch_rate, job.fetch_bytes = latency_ps, fetch_rate, fetch_bytes
         job.code_rank = code_rank if by_need else 0
-        job.cycle, job.layer, job.depth = cycle_ps, layer_ps, depth
+        job.cycle, job.layer, job.by_layer, job.depth = cycle_ps, layer_ps, by_layer, depth
         with nogil:
             go(&job)
         return told(&job) if job.over else None
@@ -901,7 +912,7 @@ cdef int fill_commands(Job *job, commands, Remembered charges, dict numbers) exc
         step.fixed, step.bus_bytes, step.rate, step.ahead, step.front, step.link, step.share = (
             <tuple>charges.of(asked(instruction))
         )
-        step.core = command.core
+        step.core, step.op = command.core, command.op
         if not 0 <= step.link < LINKS:
             raise ValueError("bytes flow over no link that there is")
         check_range(step)
@@ -970,14 +981,14 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    capacities, bint by_need, depth_of, bint code_apart,
+    capacities, bint by_need, depth_of, bint code_apart, bint by_layer, int64_t launch_ps,
 ):
     """Picoseconds until the last command ends; 2^62 - 1 if that is later, or never happens.
 
     ``charge(work)``: (fixed ps, bytes that then flow, maximum bytes per second, part of the fixed ps that may overlap
     with older commands, part of that which is exclusive, link, share of the core's SRAM banks). ``capacities``: bytes
     per second of each link. ``depth_of(unit)``: how many commands a unit may run at once. ``code_apart``: commands have
-    their own link.
+    their own link. ``by_layer``: a layer begins when all commands of the previous one have ended, ``launch_ps`` later.
     """
     cdef Job job
     cdef dict numbers = {}
@@ -1004,6 +1015,7 @@ def forecast(
         job.code_link = CODE if code_apart else 0
         job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
         job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes
+        job.last_op, job.by_layer, job.layer = -1, by_layer, launch_ps
         with nogil:
             go(&job)
         if not job.over:

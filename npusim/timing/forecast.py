@@ -1,7 +1,8 @@
 """The duration of a command stream, to compare schedules: a timing-only run of the commands alone.
 
 It uses the clock of timing-only runs (``_timeline.pyx``), except for three things: the time before the first
-instruction fetch, the time after the last command (completion record, interrupt), and ``layer_cycles`` between layers.
+instruction fetch, the time after the last command (completion record, interrupt), and ``compiler.layer_cycles`` between
+layers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
         commands, _charges(config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
         dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config),
         config.interconnect.arbitration == "need", functools.partial(_depth, config),
-        config.interconnect.separate_code_port,
+        config.interconnect.separate_code_port, config.compiler.one_by_one, config.compiler.layer_time_ps,
     )  # fmt: skip
 
 

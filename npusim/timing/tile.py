@@ -33,7 +33,7 @@ from npusim.timing.tile_problem import LEAST_RUN, Home, MatrixProblem, Tiling
 
 def input_copies(config: Config) -> int:
     """Number of slots that input tiles rotate through."""
-    return 2 if config.dma.inputs_ahead else 1
+    return 2 if config.compiler.inputs_ahead else 1
 
 
 def acc_bytes(config: Config) -> int:
@@ -223,7 +223,7 @@ def searched(
     return _Searched(
         *of_taps(kh, kw), move_prices(config).quick, of_taps,
         acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
-        dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.dma.inputs_ahead,
+        dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.compiler.inputs_ahead,
         config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
         MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM, *code_bytes(config),
     )  # fmt: skip

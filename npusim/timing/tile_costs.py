@@ -16,7 +16,7 @@ from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import dram_model
-from npusim.hw.sections import DmaConfig, DramConfig, HostConfig, InterconnectConfig
+from npusim.hw.sections import CompilerConfig, DmaConfig, DramConfig, HostConfig, InterconnectConfig
 from npusim.isa.dma import expanding
 from npusim.timing._prices import Prices
 from npusim.units import ceil_div
@@ -41,12 +41,12 @@ def pricing(config: Config) -> Config:
     sram = replace(
         config.sram,
         bytes=config.sram.bytes if sized else _SOME_BYTES,
-        keeps_values=True,
-        resident_weights=False,
-        resident_bytes=0,
     )
+    # Of the compiler, only the loads of the next tile are part of the price of a tile.
+    compiler = CompilerConfig(inputs_ahead=config.compiler.inputs_ahead)
     return _one(replace(
-        config, description="", queue_depth=1, layer_cycles=0, layer_bytes=0, vector=None, scalar=None, sram=sram,
+        config, description="", queue_depth=1, vector=None, scalar=None, sram=sram,
+        compiler=compiler,
         # The number of channels determines whether loads and stores alternate.
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,

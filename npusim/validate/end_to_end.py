@@ -122,7 +122,7 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
                 graph = NETWORKS[wanted].make(key[2])
             program = session.compile(graph)
             known[key] = session.run(program, timing_only=True)
-            if machine(chip.config).sram.resident_weights:
+            if machine(chip.config).compiler.resident_weights:
                 # The published value is the mean of many inferences, of which only the first loads pinned weights.
                 known[key] = session.run(program, timing_only=True)
             session.unload(program)

@@ -78,7 +78,7 @@ def test_what_is_kept_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_an_inference_finds_its_weights() -> None:
     """With resident weights, loading them is not part of the time."""
-    graph, stays = residual_net(8, 8, 1), EDGE.with_(**{"sram.resident_weights": True})
+    graph, stays = residual_net(8, 8, 1), EDGE.with_(**{"compiler.resident_weights": True})
     timer = Timer()
     assert timer.measure(graph, stays, "stays").traffic < timer.measure(graph, EDGE, "come").traffic
 

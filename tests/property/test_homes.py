@@ -85,7 +85,7 @@ def check(seed: int, name: str) -> None:
     image = np.random.default_rng(seed).integers(-4, 5, graph.inputs[0].shape).astype(np.float32)
     first = None
     for size, residents in (*((size, False) for size in SIZES), (SIZES[-1], True)):
-        config = DEVICES[name].with_(**{"sram.bytes": size, "sram.resident_weights": residents})
+        config = DEVICES[name].with_(**{"sram.bytes": size, "compiler.resident_weights": residents})
         try:
             program = compile_graph(graph, config)
         except CompileError:

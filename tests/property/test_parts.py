@@ -125,7 +125,7 @@ def test_however_groups_are_cut_cores_that_exchange_compute_the_same_bits(
                 cuts[group.index] = cuts[group.index]._replace(halo=random.random() < 0.7)
         return tuple(cuts)
 
-    changes = {"cores": cores, "sram.bytes": 1 << 20, "sram.resident_weights": stay, **way}
+    changes = {"cores": cores, "sram.bytes": 1 << 20, "compiler.resident_weights": stay, **way}
     config = device.config.with_(**changes)
     with mock.patch.object(AxisSearch, "run", run):
         check_exchange(case, config)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from npusim.hw.config import Config, load_config
+from npusim.hw.sections import FUSIONS
 
 KIB = 1024
 MEMORIES: tuple[dict[str, Any], ...] = (
@@ -55,8 +56,11 @@ def _overrides(draw: st.DrawFn, sram: Sequence[int], accumulators: Sequence[int]
         "interconnect.multicast": draw(st.booleans()),
         **draw(st.sampled_from(MEMORIES)),
         "dma.decoder_weights_per_cycle": draw(st.sampled_from([0, 4, 256])),
-        "sram.keeps_values": draw(st.booleans()),
-        "vector.pools_outputs": draw(st.booleans()),
+        "compiler.keeps_values": draw(st.booleans()),
+        "compiler.pools_outputs": draw(st.booleans()),
+        "compiler.cascades": draw(st.sampled_from([True, True, False])),
+        "compiler.fuses": draw(st.sampled_from(["all", *FUSIONS])),
+        **draw(st.sampled_from([{}, {}, {"compiler.layer_by_layer": True, "compiler.layer_time": "700 ns"}])),
     }
 
 

@@ -372,7 +372,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     # As if sequential. More channels only start transfers earlier. If they changed the choice of tiles, the error of
     # this score could make a network slower with more of them.
     loading = int(share * _plain_sum(count * move.stream for count, move in moves if move))
-    if x and not config.dma.inputs_ahead:
+    if x and not config.compiler.inputs_ahead:
         compute += int(share * x_loads * full.x * x.ps)
     storing = int(min(per_core, stores) * out.stream) if out else 0
     if config.dma.channels == 1:  # then loads and stores take turns; otherwise one channel is kept for stores
@@ -396,7 +396,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
     chain = int(min(per_core, results) * behind)
     # The first loads, the last store, and the chain on the last tile are not overlapped; if the chain takes longest,
     # the first tile's sums show instead. Inputs that are not loaded ahead already count as computing.
-    first = sum(int(move.ps) for move in (x if config.dma.inputs_ahead else None, out) if move)
+    first = sum(int(move.ps) for move in (x if config.compiler.inputs_ahead else None, out) if move)
     first += behind if chain <= compute else compute // per_core
     return _Times(_Parts(compute, chain, loading, storing, shared), int(w.ps) if w else 0, first, per_core)
 

@@ -96,7 +96,7 @@ def test_a_program_is_decoded_once_and_one_that_was_made_here_never(
 
 
 def test_residents_that_are_there_are_not_loaded_again() -> None:
-    config = priced(dram_byte="1 pJ").with_(**{"sram.resident_weights": True})
+    config = priced(dram_byte="1 pJ").with_(**{"compiler.resident_weights": True})
     with Session(config, cache_dir=False) as session:
         program = session.compile(matrix())
         first, second = (session.run(program, timing_only=True) for _ in range(2))

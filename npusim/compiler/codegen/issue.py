@@ -173,6 +173,9 @@ class Scheduler(Issuer):
             running = [(core, steps) for core, steps, _ in turn]
             if between is not None:
                 between()
+        if self._config.compiler.one_by_one:
+            for core in sorted(self.pending):
+                self.flush(core)
 
     def load_early(self, op: int, name: str, loads: Sequence[tuple[int, list[Item]]]) -> None:
         """Issue loads of a later operator, as (core, loads), whose target bytes nothing else uses until then."""

@@ -9,7 +9,7 @@ from itertools import groupby
 from npusim.dtypes import DType
 from npusim.graph import Op, Tensor, consumers
 from npusim.isa.base import Unit
-from npusim.isa.functions import Reduce
+from npusim.isa.functions import Reduce, unary_cost
 from npusim.ops.base import REGISTRY, ElementForm, Lowered, RowForm
 from npusim.polling import poll
 
@@ -114,10 +114,14 @@ def _label(op: Op) -> str:
     return str(op.attrs["name"]) if op.kind == "routine" else op.kind
 
 
-def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = True) -> list[Group]:
+CONVERSIONS = frozenset({"quantize", "dequantize", "cast"})
+"""Kinds that change the type of a value. They join their operand whatever a compiler fuses."""
+
+
+def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], fuses: str = "all") -> list[Group]:
     """Join elementwise operators to the producer of an operand, if no other operator reads the value between them.
 
-    A group takes the position of its last operator, where all of its operands exist.
+    A group takes the position of its last operator, where all of its operands exist. ``fuses``: the key of a device.
     """
     # An operator may join several groups, one after another.
     users = consumers(ops)
@@ -129,8 +133,8 @@ def form_groups(ops: Sequence[Op], outputs: Sequence[Tensor], *, fuse: bool = Tr
         members = [op]
         # A dequantisation of bytes joins its reader instead: its result is four times as large as its operand.
         widens = op.kind == "dequantize" and op.input(0).dtype not in (DType.INT32, DType.INT64)
-        while fuse and op.kind in ELEMENTWISE and not widens:
-            joined = _joinable(members, users, kept, group_of)
+        while op.kind in ELEMENTWISE and not widens:
+            joined = _joinable(members, users, kept, group_of, fuses)
             if joined is None:
                 break
             members[:0] = joined
@@ -176,7 +180,7 @@ def _is_range(op: Op) -> bool:
 
 
 def _joinable(
-    members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]]
+    members: list[Op], users: dict[Tensor, list[Op]], kept: set[Tensor], group_of: dict[Tensor, list[Op]], fuses: str
 ) -> list[Op] | None:
     """A group to join: its last result has the shape of this group's result, and only this group reads it."""
     # The value in between never leaves SRAM, so no other operator may read it, nor the caller, nor the anchor, which
@@ -192,9 +196,37 @@ def _joinable(
         fusible = ends.kind in ELEMENTWISE or ends.kind in CONTINUED
         # Compare counts first, because a value may have very many readers.
         alone = len(users[tensor]) <= len(members) and inside.issuperset(users[tensor])
-        if fusible and ends.output is tensor and alone and _compatible(joined, members):
+        if (
+            fusible
+            and ends.output is tensor
+            and alone
+            and _compatible(joined, members)
+            and _is_fused(joined, members, fuses)
+        ):
             return joined
     return None
+
+
+def _is_fused(joined: Sequence[Op], members: Sequence[Op], fuses: str) -> bool:
+    """Whether the compiler of a device computes ``members`` on the tiles of ``joined``."""
+    before, after = (
+        [op for op in ops if op.kind not in CONVERSIONS and op.kind not in VIEWS] for ops in (joined, members)
+    )
+    if fuses == "all" or not before or not after:
+        return True
+    if fuses == "one_operand":
+        return not any(_has_two_operands(op) for op in after)
+    return fuses == "until_table" and not any(map(_is_table, before))
+
+
+def _has_two_operands(op: Op) -> bool:
+    """Whether an operator reads two values as large as its result."""
+    return sum(t is not None and not t.is_constant and t.shape == op.output.shape for t in op.inputs) > 1
+
+
+def _is_table(op: Op) -> bool:
+    """Whether units compute an elementwise operator by tables."""
+    return op.kind == "lookup" or (op.kind == "unary" and unary_cost(op.attrs["fn"]) != "simple")
 
 
 def _compatible(joined: list[Op], members: list[Op]) -> bool:

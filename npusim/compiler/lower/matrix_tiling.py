@@ -119,7 +119,8 @@ class MatrixTiling(Lowering):
         scales, rows = self._scales, sum(row is not None for row in (self.epilogue.bias, self.epilogue.scale))
         matrix = self.config.matrix
         # Computed and pinned weights keep their size. Others are padded to whole tiles of the unit.
-        filled = matrix is not None and matrix.weight_tiles and self.op.input(1).is_constant and not self._pinned
+        tiles = self.config.compiler.weight_tiles
+        filled = matrix is not None and tiles and self.op.input(1).is_constant and not self._pinned
         return {
             "w_rows": matrix.rows if matrix and filled else 1,
             "w_cols": matrix.cols if matrix and filled else 1,

@@ -253,7 +253,7 @@ def _problem(op: Op, homes: tuple[Home, Home], config: Config, count: int) -> Ma
         n, oh, ow = (n, 1, oh * ow) if turned else (1, 1, n * oh * ow)
     sums = accumulator_type(x.dtype, w.dtype, wide=attrs["wide"], scaled=op.optional(3) is not None)
     matrix = config.matrix
-    rows, cols = (matrix.rows, matrix.cols) if matrix and matrix.weight_tiles else (1, 1)
+    rows, cols = (matrix.rows, matrix.cols) if matrix and config.compiler.weight_tiles else (1, 1)
     # Integer results are assumed to be as wide as the pixels.
     return MatrixProblem(
         n, oh, ow, groups, oc // groups, ic * count, kh, kw, sh, sw, dh, dw, depthwise, True, x.dtype,

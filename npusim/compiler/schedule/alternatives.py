@@ -35,7 +35,7 @@ def in_dram(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]) -> A
 
 def in_scratchpad(costs: StepCosts, buffer: Buffer, life: Sequence[ScheduleStep]) -> Alternative:
     """The cost of moving a value from DRAM to the scratchpad, beside what is there."""
-    if not costs.context.config.sram.keeps_values:
+    if not costs.context.config.compiler.keeps_values:
         return "SRAM keeps no values"
     before, place = costs.total(life), {buffer: (buffer.core, buffer.offset)}
     scratchpad = Scratchpad(life, costs.context.sram_bytes)
@@ -73,7 +73,7 @@ def _with_values_between(
     scratchpad = Scratchpad(steps, costs.context.sram_bytes)
     found = [costs.of(step) for step in steps]
     moved: list[Buffer] = []
-    for each in rolling if costs.context.config.sram.keeps_values else ():
+    for each in rolling if costs.context.config.compiler.keeps_values else ():
         buffer = costs.whole_views[each.value.tensor].buffer
         life = range(each.value.maker, max(reader.reader for reader in each.value.readers) + 1)
         if not scratchpad.add_beside(buffer, life):
@@ -100,7 +100,7 @@ def in_rolling_buffer(costs: StepCosts, buffer: Buffer, steps: Sequence[Schedule
             return f"{group.name} has no rows to stripe"
     striped = rolling_values(groups, costs.context)
     if striped is None or not is_closed(groups, costs):
-        keeps = costs.context.config.sram.keeps_values
+        keeps = costs.context.config.compiler.keeps_values
         return "other layers read values between them" if keeps else "SRAM keeps no values"
     before = costs.total(steps)
     beside = {each.groups[0].index: each for each in steps}

@@ -232,7 +232,7 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     context.pinned = _pinned(schedule, layers, context)
     cuts, order = _choose_cuts(groups, context, schedule, cut=cut)
     shards = make_shards(groups, context, cuts, passes=schedule.exchange is not False)
-    searched = device.cores == 1 and schedule.searches("cascades")
+    searched = device.cores == 1 and device.compiler.may_cascade and schedule.searches("cascades")
     if not cut:
         order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
     names, whole_views = tensor_names(buffers), dict(context.views)
@@ -322,6 +322,8 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
         device = near
     if schedule.exchange is False:
         device = replace(device, exchange=None)
+    if not config.compiler.may_cascade and any(len(each.layers) > 1 for each in schedule.cascades):
+        raise ScheduleError(f"cascades: must be empty, because the compiler of {config.name} makes none")
     channels = schedule.channels or device.dma.channels
     if channels > device.dma.channels:
         raise ScheduleError(f"channels: must be at most {device.dma.channels}, those of {config.name}, got {channels}")
@@ -330,15 +332,16 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
 
 def form_all(graph: Graph, device: Config, schedule: Schedule) -> list[Group]:
     """The groups of a graph, with attention fused as the schedule says."""
-    facts, key = facts_of(graph), ("formed", device.cores == 1)
+    fuses = device.compiler.fuses
+    facts, key = facts_of(graph), ("formed", device.cores == 1, fuses)
     known: list[Group] | None = facts.get(key)
     if known is None:
-        known = facts[key] = _joined(form_groups(graph.ops, graph.outputs), device)
+        known = facts[key] = _joined(form_groups(graph.ops, graph.outputs, fuses), device)
     # A fused attention begins and ends with a matrix product.
-    searched = schedule.searches("fused_attention")
+    searched = schedule.searches("fused_attention") and fuses == "all"
     if not (schedule.fused_attention or (searched and sum(op.kind == "matmul" for op in graph.ops) > 1)):
         return known
-    groups = form_groups(graph.ops, graph.outputs)
+    groups = form_groups(graph.ops, graph.outputs, fuses)
     fused = form_attention(groups, graph.outputs, device, schedule.fused_attention, others=searched)
     return _joined(fused, device) if len(fused) < len(known) else known
 
@@ -407,7 +410,7 @@ class Emission:
         _check_capacity(plan.graph, (0, *self._values), plan.device)
         self._fitted: list[tuple[ScheduleStep, Fitted]] = []
         self._scheduler = Scheduler(plan.device, budget)
-        self._ahead = AHEAD if plan.device.cores > 1 else 1
+        self._ahead = AHEAD if plan.device.cores > 1 and not plan.device.compiler.one_by_one else 1
         fits, self._prologue = self._fits(), 0
         if context.pinned.starts:  # pinned weights are loaded before anything else, so all lowerings are made first
             made = list(fits)

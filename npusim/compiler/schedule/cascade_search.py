@@ -52,7 +52,7 @@ class CascadeSearch:
         self._run_of = {number: run for run in choices.runs for number in range(run.first, run.last + 1)}
         self._steps, self._alone, self._costs = steps, alone, costs
         self._context, self._groups = costs.context, costs.groups
-        self._keeps = self._context.config.sram.keeps_values
+        self._keeps = self._context.config.compiler.keeps_values
         self._seen = [seen(self._context, group) for group in self._groups]
         self._idle: dict[Group, int] = {}
         self._delays: dict[int, int] = {}

@@ -42,7 +42,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
     trial = Context(context.config, context.constants, dict(context.views))
     orders = _orders(groups, trial)
     _place_behind_views(groups, orders, {*graph.outputs}, context)
-    apart = not context.config.dma.parts_in_place
+    apart = not context.config.compiler.parts_in_place
     hosts = {} if apart else _concat_hosts(groups, trial, {*graph.outputs, *graph.inputs})
     kept: list[Group] = []
     for group in groups:
@@ -185,7 +185,7 @@ def _settle(
 def _alias(group: Group, context: Context) -> bool:
     """Make the result of a view operator a view of its input. Returns False if it must be copied."""
     op = group.ops[0]
-    if op.kind not in VIEWS or (op.kind == "slice" and not context.config.dma.parts_in_place):
+    if op.kind not in VIEWS or (op.kind == "slice" and not context.config.compiler.parts_in_place):
         return False
     view = VIEW_RULES[op.kind](op, context.view(op.input(0)))
     if view is None or op.output in context.views:

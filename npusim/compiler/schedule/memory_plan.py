@@ -56,7 +56,7 @@ def plan_memory(groups: Sequence[Group], buffers: list[Buffer], context: Context
     # The groups of a core's shards belong to one plan, so caching their estimates is useless.
     costs = _known_costs(groups, context) if context.whole is None else KnownCosts()
     result = MemoryPlan([ScheduleStep([group]) for group in groups], buffers)
-    if context.config.cores == 1 and (context.config.sram.keeps_values or passes_on(context.config)):
+    if context.config.cores == 1 and (context.config.compiler.keeps_values or passes_on(context.config)):
         _choose(result, StepCosts(groups, buffers, context, costs), choices)
         # A value that was replaced by a rolling buffer needs no bytes of its own.
         used = {
@@ -72,7 +72,7 @@ def plan_memory(groups: Sequence[Group], buffers: list[Buffer], context: Context
 
 
 def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> None:
-    steps, keeps = result.steps, costs.context.config.sram.keeps_values
+    steps, keeps = result.steps, costs.context.config.compiler.keeps_values
     result.costs = costs
     if choices.operands_first:
         costs.make_lowerings(steps)
@@ -96,7 +96,9 @@ def _choose(result: MemoryPlan, costs: StepCosts, choices: MemoryChoices) -> Non
 
 def passes_on(config: Config) -> bool:
     """Whether the matrix unit passes rows to pooling although the scratchpad keeps no values."""
-    return not config.sram.keeps_values and config.vector is not None and config.vector.pools_outputs
+    compiler = config.compiler
+    passes = compiler.pools_outputs and compiler.may_cascade and not compiler.keeps_values
+    return passes and config.vector is not None
 
 
 def _known_costs(groups: Sequence[Group], context: Context) -> KnownCosts:
@@ -126,7 +128,8 @@ def planning(groups: Sequence[Group], config: Config) -> Config:
     # For most kinds, tiles only depend on whether loads and stores share a channel.
     if all(not group.parts and (group.anchor is None or group.anchor.kind in _ONE_OR_MORE) for group in groups):
         dma = replace(dma, channels=min(dma.channels, 2))
-    return replace(config, description="", layer_cycles=0, layer_bytes=0, dma=dma)
+    compiler = replace(config.compiler, layer_time_ps=0, layer_cycles=0, layer_bytes=0)
+    return replace(config, description="", compiler=compiler, dma=dma)
 
 
 _ONE_OR_MORE = ANCHORS | ROWS | {"pool", "reduce"}

@@ -65,7 +65,7 @@ def choices(
     ``given``: groups that are always pinned. ``others``: whether more may be.
     """
     capacity = sram_budget(context.config)
-    most = context.config.sram.resident_bytes or capacity
+    most = context.config.compiler.resident_bytes or capacity
     options: dict[tuple[int, ...], Pinned] = {}
     ordered = sorted(found, key=lambda group: group not in given)
     for share in SHARES:

@@ -48,7 +48,7 @@ def choose_values(
 
     left = MEAN_LIFE * len(steps)
     untried: set[Buffer] = set()
-    is_searched = choices.search_areas and costs.context.config.sram.keeps_values
+    is_searched = choices.search_areas and costs.context.config.compiler.keeps_values
     tried = sorted((each for each in lives if each not in choices.areas), key=order) if is_searched else ()
     for buffer in tried:
         life = lives[buffer]

@@ -90,10 +90,10 @@ class ScheduleSearch:
         if self.wanted.is_complete:
             return build(self.graph, self.config, self.wanted, self.budget)
         planned_device(self.config, self.wanted)
-        if self.wanted.pinned and not self.config.sram.resident_weights:
-            raise ScheduleError(f"pinned: needs sram.resident_weights, which {self.config.name} does not have")
+        if self.wanted.pinned and not self.config.compiler.resident_weights:
+            raise ScheduleError(f"pinned: needs compiler.resident_weights, which {self.config.name} does not have")
         best = self.best()
-        may_pin = self.config.sram.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
+        may_pin = self.config.compiler.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
         return self.with_pinned_weights(best) if may_pin else best
 
     def best(self) -> Build:

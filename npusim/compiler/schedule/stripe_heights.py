@@ -32,7 +32,7 @@ more for values beside the cascade. If all of those are in the scratchpad alread
 
 def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedValue] | None:
     """The values that get rolling buffers if these groups form a cascade; None if they cannot form one."""
-    keeps = context.config.sram.keeps_values
+    keeps = context.config.compiler.keeps_values
     # A scratchpad that keeps no values can still pass rows from a convolution to its pooling.
     if not keeps and [group.anchor and group.anchor.kind for group in groups] != ["conv", "pool"]:
         return None

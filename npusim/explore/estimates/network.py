@@ -66,8 +66,9 @@ class PreparedNetwork:
         self.config = config
         prepared = separate_outputs(prepare(graph, config))
         self.ends = ends_of(prepared)
-        groups = form_groups(prepared.ops, prepared.outputs)
-        self.attentions = dict(possible_attentions(groups, prepared.outputs))
+        groups = form_groups(prepared.ops, prepared.outputs, config.compiler.fuses)
+        possible = possible_attentions(groups, prepared.outputs) if config.compiler.fuses == "all" else ()
+        self.attentions = dict(possible)
         if fused:
             groups = form_attention(groups, prepared.outputs, config, fused, others=False)
         if config.cores == 1:

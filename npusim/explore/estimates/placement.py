@@ -117,21 +117,25 @@ class PlacementPlanner(LayerTimes):
         count = self._designs.count
         l2 = self._in_l2(plan) if self._designs.config.l2 else [None] * len(plan.near)
         plan.layers = [LayerFigures.empty(count) for _ in plan.near]
-        before = LayerFigures.empty(count)
+        compiler = self._designs.config.compiler
+        before: LayerFigures | None = LayerFigures.empty(count)
         for layer, near, room, code, into in zip(
             self._network.layers, plan.near, plan.rooms, l2, plan.layers, strict=True
         ):
             self.chosen(layer, near, room, np.arange(count), into, code, before)
-            before = into
+            before = None if compiler.one_by_one else into
         turns = np.ones((len(plan.near), count))
         for span, stripes, rows in plan.cascades:
             self._tell(span, stripes, rows, plan, l2)
             turns[span.first : span.last + 1, rows] = stripes.turns
         # The sequencer waits at each change of layer. The descriptors of all layers are loaded first.
-        switching = self._designs.config.layer_cycles * PS / self._designs["clock"]
-        loading = self._designs.config.layer_bytes * PS / prices.bandwidth(self._designs)
+        switching = compiler.layer_cycles * PS / self._designs["clock"] + compiler.layer_time_ps
+        exposed = 2 * (prices.latency(self._designs) + prices.start(self._designs)) * compiler.one_by_one
+        loading = compiler.layer_bytes * PS / prices.bandwidth(self._designs)
         for times, figures in zip(turns, plan.layers, strict=True):
-            figures.ps = figures.ps + (times * switching + loading) * (figures.ps > 0)
+            # With layer_by_layer, nothing hides the latencies of a layer's first load and last store.
+            outside = exposed * (figures.counts[0] > 0)
+            figures.ps = figures.ps + (times * switching + loading + outside) * (figures.ps > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
         """For each layer, the bits of its buffers in the L2: buffers of the shortest lifetime first, while there is

@@ -82,6 +82,16 @@ def channel(designs: Designs) -> Array:
     return designs.figure("channel", dma.channel_bandwidth)
 
 
+def latency(designs: Designs) -> Array:
+    """Picoseconds from a request of a channel to its first datum."""
+    return designs.figure("latency", dma.latency_ps)
+
+
+def start(designs: Designs) -> Array:
+    """Picoseconds of a channel before its first request."""
+    return designs.figure("start", dma.start_ps)
+
+
 def local_rate(designs: Designs) -> Array:
     """Bytes per second that a channel copies within SRAM."""
     return designs.figure("local rate", sram_rate)

@@ -175,7 +175,7 @@ PASSES = {"softmax": 3.0, "normalize": 4.0, "cumsum": 2.0, "arg_reduce": 1.0, "t
 def long_rows(rng: Random, config: Config) -> Case | None:
     """Rows that may be longer than SRAM."""
     kind = rng.choice(tuple(ROWS))
-    if kind == "topk" and not config.dma.parts_in_place:
+    if kind == "topk" and not config.compiler.parts_in_place:
         return None  # the compiler of such a chip copies the blocks of the row
     length, count = layers.size(rng, 1000, 300_000), rng.choice((1, 1, 2, 5))
     build = GraphBuilder(kind)

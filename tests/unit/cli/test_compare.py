@@ -162,7 +162,7 @@ def test_runs_from_files_are_labelled_in_their_order(cli: Cli) -> None:
 def test_where_weights_stay_the_runs_that_find_them_are_compared(cli: Cli, here: Path) -> None:
     operands = {"x": np.ones((2, 48), np.float32), "w": np.ones((48, 40), np.float32)}
     models.save(node_model("MatMul", operands, ["w"]), here / "w.onnx")
-    line, stay = ("w.onnx", "--config", "tiny"), "sram.resident_weights=true"
+    line, stay = ("w.onnx", "--config", "tiny"), "compiler.resident_weights=true"
     found = json.loads(cli("compare", *line, "--with", stay, "--json", "-").out)
     plain = json.loads(cli("run", *line, "--timing-only", "--json", "-").out)
     resident = json.loads(cli("run", *line, "--set", stay, "--timing-only", "--json", "-").out)

@@ -429,13 +429,13 @@ def test_with_resident_weights_the_first_run_is_given_apart(cli: Cli) -> None:
     assert found["cycles"] < plain["cycles"]
     assert found["cycles"] < found["first"]["cycles"]
     assert found["first"]["dram_read_bytes"] - found["dram_read_bytes"] >= found["resident_bytes"] > 0
-    text = cli("run", "m.onnx", "--config", "tiny", "--set", "sram.resident_weights=true").out
+    text = cli("run", "m.onnx", "--config", "tiny", "--set", "compiler.resident_weights=true").out
     assert "first run " in text
     assert "of weights, which stay in SRAM" in text
 
 
 def test_a_program_file_keeps_what_it_keeps(cli: Cli) -> None:
-    options = ["--config", "tiny", "--set", "sram.resident_weights=true"]
+    options = ["--config", "tiny", "--set", "compiler.resident_weights=true"]
     assert cli("compile", "m.onnx", *options, "-o", "m.npu").code == 0
     whole = json.loads(cli("run", "m.onnx", *options, "--timing-only", "--json", "-").out)
     again = json.loads(cli("run", "m.npu", *options, "--timing-only", "--json", "-").out)

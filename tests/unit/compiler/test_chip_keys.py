@@ -6,7 +6,7 @@ import pytest
 from npusim.compiler.pipeline import compile_graph, explain_graph
 from npusim.device.npu import NpuDevice
 from npusim.dtypes import DType
-from npusim.errors import CompileError
+from npusim.errors import CompileError, ScheduleError
 from npusim.hw.config import load_config
 from npusim.isa.base import Unit, decode
 from npusim.isa.functions import Unary
@@ -41,7 +41,7 @@ def run(config, graph, **how):
 def test_values_leave_where_sram_holds_operands_only():
     graph = chain()
     big = TINY.with_(**{"sram.bytes": 1 << 20})
-    kept, left = run(big, graph), run(big.with_(**{"sram.keeps_values": False}), graph)
+    kept, left = run(big, graph), run(big.with_(**{"compiler.keeps_values": False}), graph)
     value = 16 * 16 * 16 * 4
     assert kept.dram_write_bytes < left.dram_write_bytes
     assert left.dram_write_bytes - kept.dram_write_bytes == 2 * value
@@ -51,8 +51,8 @@ def test_values_leave_where_sram_holds_operands_only():
 
 def test_inputs_wait_for_the_matrix_unit_where_they_are_not_loaded_ahead():
     graph = chain(1, rows=32)
-    config = TINY.with_(**{"sram.keeps_values": False})
-    ahead, behind = run(config, graph), run(config.with_(**{"dma.inputs_ahead": False}), graph)
+    config = TINY.with_(**{"compiler.keeps_values": False})
+    ahead, behind = run(config, graph), run(config.with_(**{"compiler.inputs_ahead": False}), graph)
     assert ahead.cycles < behind.cycles
     [a], [b] = ahead.outputs.values(), behind.outputs.values()
     assert a.tobytes() == b.tobytes()
@@ -90,17 +90,49 @@ def test_a_scale_of_one_is_not_loaded():
 
 def test_turning_to_another_layer_takes_the_sequencer_time():
     graph = chain()
-    config = TINY.with_(**{"sram.keeps_values": False})
-    plain, slow = run(config, graph), run(config.with_(layer_cycles=100_000), graph)
+    config = TINY.with_(**{"compiler.keeps_values": False})
+    plain, slow = run(config, graph), run(config.with_(**{"compiler.layer_cycles": 100_000}), graph)
     busy = [result.timeline.counters.units["sequencer"].busy_ps for result in (plain, slow)]
     assert busy[1] - busy[0] == 3 * 100_000_000  # three layers, one after the other
     # Units still work through their queues during the switch. A layer is shorter than the switch, so most of it shows.
     assert 250_000_000 < slow.time_ps - plain.time_ps <= 300_000_000
 
 
+@pytest.mark.parametrize("changes", [{}, {"cores": 3}, {"sram.bytes": "16 KiB"}, {"compiler.keeps_values": False}])
+def test_layers_one_by_one(changes):
+    graph, apart = chain(4), TINY.with_(**{**changes, "compiler.layer_by_layer": True})
+    for timing_only in (False, True):  # two simulators
+        plain = run(apart, graph, timing_only=timing_only)
+        slow = run(apart.with_(**{"compiler.layer_time": "30 us"}), graph, timing_only=timing_only)
+        assert slow.time_ps - plain.time_ps == 4 * 30_000_000
+        for result, pause in ((plain, 0), (slow, 30_000_000)):
+            times = {}
+            for span in result.timeline.spans:
+                first, last = times.get(span.op, (span.start_ps, 0))
+                times[span.op] = min(first, span.start_ps), max(last, span.end_ps)
+            assert sorted(times) == [0, 1, 2, 3]
+            for number in range(1, 4):
+                # The command that starts a layer is dispatched in a cycle.
+                assert times[number][0] == times[number - 1][1] + pause + 10**12 // apart.clock_hz
+        assert plain.time_ps > run(TINY.with_(**changes), graph).time_ps
+
+
+def schedule_of(graph, config):
+    return explain_graph(graph, config).schedule
+
+
+def test_a_compiler_without_cascades():
+    graph, small = chain(3, rows=48), TINY.with_(**{"dram.bandwidth": "1 GB/s"})
+    assert schedule_of(graph, small).cascades
+    for changes in ({"compiler.cascades": False}, {"compiler.layer_by_layer": True}):
+        assert not schedule_of(graph, small.with_(**changes)).cascades
+        with pytest.raises(ScheduleError, match="cascades: must be empty, because the compiler of tiny makes none"):
+            compile_graph(graph, small.with_(**changes), schedule=schedule_of(graph, small))
+
+
 def test_instructions_of_layers_come_before_a_job_begins():
     graph = chain()
-    plain, loaded = run(TINY, graph), run(TINY.with_(layer_bytes="4000 B"), graph)
+    plain, loaded = run(TINY, graph), run(TINY.with_(**{"compiler.layer_bytes": "4000 B"}), graph)
     fabric = NpuDevice(TINY).machine.fabric
     more = fabric.latency_ps + fabric.flow_ps(3 * 4000)
     assert loaded.time_ps - plain.time_ps == more
@@ -112,9 +144,10 @@ def test_instructions_of_layers_come_before_a_job_begins():
 
 def test_weights_that_stay_take_no_more_than_they_may():
     graph = chain()
-    free = TINY.with_(**{"sram.bytes": "256 KiB", "sram.resident_weights": True})
+    free = TINY.with_(**{"sram.bytes": "256 KiB", "compiler.resident_weights": True})
     whole, bounded, none = (
-        compile_graph(graph, free.with_(**{"sram.resident_bytes": most})).resident_bytes for most in (0, 20_000, 1000)
+        compile_graph(graph, free.with_(**{"compiler.resident_bytes": most})).resident_bytes
+        for most in (0, 20_000, 1000)
     )
     layer = 16 * 16 * 9 * 4
     assert whole == 3 * layer
@@ -129,9 +162,9 @@ def test_parts_are_copied_where_they_cannot_lie_in_place():
     half = net.add("slice", (x,), attrs)
     parts = [net.add("unary", (part,), {"fn": Unary.EXP}) for part in (x, half)]
     graph = net.finish([net.add("unary", (net.add("concat", parts, {"axis": 3}),), {"fn": Unary.RELU})])
-    config = TINY.with_(**{"sram.keeps_values": False})
-    inside, apart = run(config, graph), run(config.with_(**{"dma.parts_in_place": False}), graph)
-    kinds = [op.kind for op in compile_graph(graph, config.with_(**{"dma.parts_in_place": False})).ops]
+    config = TINY.with_(**{"compiler.keeps_values": False})
+    inside, apart = run(config, graph), run(config.with_(**{"compiler.parts_in_place": False}), graph)
+    kinds = [op.kind for op in compile_graph(graph, config.with_(**{"compiler.parts_in_place": False})).ops]
     assert kinds.count("slice") == kinds.count("concat") == 1
     assert apart.dram_write_bytes - inside.dram_write_bytes == 4 * 64 * (8 + 24)
     assert inside.time_ps < apart.time_ps
@@ -150,7 +183,7 @@ def test_parts_that_are_copied_keep_the_order_of_their_source():
     x = net.add("conv", (x, weights[0]), attrs)
     half = net.add("slice", (x,), {"starts": (0, 16, 0, 0), "steps": (1,) * 4, "sizes": (1, 16, 12, 12)})
     graph = net.finish([net.add("conv", (half, weights[1]), attrs), net.add("conv", (x, weights[2]), attrs)])
-    program = compile_graph(graph, TINY.with_(**{"dma.parts_in_place": False, "sram.keeps_values": False}))
+    program = compile_graph(graph, TINY.with_(**{"compiler.parts_in_place": False, "compiler.keeps_values": False}))
     [place] = [number for number, op in enumerate(program.ops) if op.kind == "slice"]
     copies = [step.instruction.work() for step in decode(program.code) if step.op == place and step.unit == Unit.DMA]
     # One copy, in runs of the 16 channels of a pixel, without a transposition in SRAM.
@@ -181,7 +214,7 @@ def pooled(kernel, stride, pad, fn="max", layers=1, outside=False):
 
 
 NVDLA = load_config("nvdla_512")
-ON_THE_WAY = NVDLA.with_(**{"vector.pools_outputs": True})
+ON_THE_WAY = NVDLA.with_(**{"compiler.pools_outputs": True})
 
 
 @pytest.mark.parametrize("fn", ["max", "average"])
@@ -214,17 +247,18 @@ def test_what_others_want_leaves_before_it_is_pooled():
 
 def test_where_sram_keeps_values_rows_went_to_pooling_before():
     graph = pooled(3, 2, 1, layers=2)
-    keeping = NVDLA.with_(**{"sram.keeps_values": True})
+    keeping = NVDLA.with_(**{"compiler.keeps_values": True})
     assert (
-        compile_graph(graph, keeping).code == compile_graph(graph, keeping.with_(**{"vector.pools_outputs": True})).code
+        compile_graph(graph, keeping).code
+        == compile_graph(graph, keeping.with_(**{"compiler.pools_outputs": True})).code
     )
 
 
 def test_nothing_else_stays_where_pooling_takes_rows():
     graph = chain()
-    config = TINY.with_(**{"sram.keeps_values": False, "sram.bytes": 1 << 20})
+    config = TINY.with_(**{"compiler.keeps_values": False, "sram.bytes": 1 << 20})
     assert (
-        compile_graph(graph, config).code == compile_graph(graph, config.with_(**{"vector.pools_outputs": True})).code
+        compile_graph(graph, config).code == compile_graph(graph, config.with_(**{"compiler.pools_outputs": True})).code
     )
 
 

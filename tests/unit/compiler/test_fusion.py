@@ -26,7 +26,7 @@ TINY = load_config("tiny")
 
 
 def kinds(graph: Graph, *, fuse: bool = True) -> list[str]:
-    return [group.kind for group in form_groups(graph.ops, graph.outputs, fuse=fuse)]
+    return [group.kind for group in form_groups(graph.ops, graph.outputs, fuses="all" if fuse else "none")]
 
 
 def mnemonics(program: Program) -> list[str]:

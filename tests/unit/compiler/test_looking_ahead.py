@@ -107,7 +107,7 @@ def fetches(config: Config, graph: Graph) -> int:
 
 def test_whole_jobs_are_cut_along_their_kernels() -> None:
     graph = convolution(16, 64, 24, 1)
-    cut = NVDLA.with_(**{"matrix.direct.whole_jobs": False, "dma.inputs_ahead": True})
+    cut = NVDLA.with_(**{"matrix.direct.whole_jobs": False, "compiler.inputs_ahead": True})
     whole = cut.with_(**{"matrix.direct.whole_jobs": True})
     assert fetches(whole, graph) == 1 < fetches(cut, graph)
     assert same(run(whole, graph), run(cut, graph))
@@ -182,7 +182,7 @@ def constants(config: Config, graph: Graph) -> int:
 @pytest.mark.parametrize("graph", [convolution(8, 16, 24), convolution(8, 20, 9, 1)], ids=["3x3", "1x1"])
 def test_weights_are_filled_up_to_tiles_of_the_array(graph: Graph) -> None:
     config = TINY.with_(**{"matrix.rows": 64, "matrix.cols": 64, "sram.bytes": 1 << 20})
-    tiled = config.with_(**{"matrix.weight_tiles": True})
+    tiled = config.with_(**{"compiler.weight_tiles": True})
     packed, filled = run(config, graph), run(tiled, graph)
     (weights,) = (tensor for op in graph.ops for tensor in op.inputs if tensor is not None and tensor.data is not None)
     kernels, rest = weights.shape[0], int(np.prod(weights.shape[1:]))

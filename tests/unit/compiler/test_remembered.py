@@ -183,7 +183,7 @@ def test_what_was_young_before_a_compilation_stays_young() -> None:
 
 VARIED: tuple[dict[str, object], ...] = (
     {}, {"dma.channels": 3}, {"dma.channels": 4, "queue_depth": 2}, {"dram.bandwidth": "3 GB/s"},
-    {"matrix.rows": 8, "dma.channels": 1}, {"sram.bytes": "64 KiB"}, {"cores": 2}, {"sram.resident_weights": True},
+    {"matrix.rows": 8, "dma.channels": 1}, {"sram.bytes": "64 KiB"}, {"cores": 2}, {"compiler.resident_weights": True},
     {"vector.lanes": 8}, {"vector.lanes": 8, "sram.bytes": "64 KiB"}, {},
 )  # fmt: skip
 

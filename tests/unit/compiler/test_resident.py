@@ -26,7 +26,7 @@ TINY = load_config("tiny")
 
 
 def keeping(config: Config) -> Config:
-    return config.with_(**{"sram.resident_weights": True})
+    return config.with_(**{"compiler.resident_weights": True})
 
 
 def layers(count: int, width: int, dtype: DType = DType.INT8) -> Graph:
@@ -51,7 +51,7 @@ def check(program: Program, config: Config, graph: Graph) -> tuple[int, ...]:
     assert not find_races(list(decode(program.code)), limits_of(program, config))
     with Session(config, cache_dir=False) as session, Session(config, cache_dir=False) as timing:
         runs = [session.run(program, inputs) for _ in range(3)]
-        plain = Session(config.with_(**{"sram.resident_weights": False}), cache_dir=False)
+        plain = Session(config.with_(**{"compiler.resident_weights": False}), cache_dir=False)
         with plain:
             wanted = plain.run(plain.compile(graph), inputs).outputs
         for run in runs:

@@ -72,10 +72,10 @@ def rebuilt(found: Explained, graph: Graph, config: Config) -> None:
 CHANGES = [
     {},
     {"sram.bytes": "96 KiB"},
-    {"sram.resident_weights": True},
+    {"compiler.resident_weights": True},
     {"cores": 2},
     {"cores": 3, "exchange.bytes_per_cycle": 8},
-    {"cores": 2, "sram.resident_weights": True, "exchange.bytes_per_cycle": 8},
+    {"cores": 2, "compiler.resident_weights": True, "exchange.bytes_per_cycle": 8},
     {"l2.bytes": "64 KiB"},
     {"dma.channels": 5, "interconnect.arbitration": "fair"},
 ]
@@ -89,7 +89,7 @@ def test_a_complete_schedule_builds_the_same_program(changes: dict[str, object],
 
 
 @settings(max_examples=15, suppress_health_check=QUIET)
-@given(graphs(), devices(), st.integers(1, 3), st.sampled_from([{}, {"sram.resident_weights": True}]))
+@given(graphs(), devices(), st.integers(1, 3), st.sampled_from([{}, {"compiler.resident_weights": True}]))
 def test_complete_schedules_of_any_graph_build_the_same_program(
     case: RandomGraph, device: Device, cores: int, changes: dict[str, object]
 ) -> None:
@@ -222,7 +222,7 @@ def test_each_layer_can_be_cut_along_an_axis_on_some_cores(cores: int) -> None:
 
 
 def test_weights_of_a_layer_stay() -> None:
-    config = EDGE.with_(**{"sram.resident_weights": True})
+    config = EDGE.with_(**{"compiler.resident_weights": True})
     refusals: list[str] = []
     for searched in (frozenset(SEARCHED), frozenset(SEARCHED) - {"pinned"}):
         for layer in neighbours(explained(NET, config)):
@@ -271,7 +271,7 @@ REFUSED: list[tuple[Schedule, Config, str]] = [
     (Schedule(cores=2), EDGE, "cores: must be at most 1"),
     (Schedule(channels=99), EDGE, "channels: must be at most"),
     (Schedule(backing=L2), EDGE, "backing: must be 'dram'"),
-    (Schedule(pinned=(PinnedLayer("conv"),)), EDGE, "pinned: needs sram.resident_weights"),
+    (Schedule(pinned=(PinnedLayer("conv"),)), EDGE, "pinned: needs compiler.resident_weights"),
     (Schedule(cascades=(LayerCascade(("nothing", "conv")),)), EDGE, "cascades: no layer nothing"),
     (Schedule(memory=(TensorMemory("nothing", DRAM),)), EDGE, "memory: nothing: no such tensor"),
     (Schedule(memory=(TensorMemory("x", DRAM),)), EDGE, "memory: x: shares a DRAM buffer with an input"),

@@ -108,7 +108,7 @@ def check(graph: Graph, config: Config, plain: Config) -> tuple[Program, int, in
     return program, found.dram_read_bytes, wanted.dram_read_bytes
 
 
-@pytest.mark.parametrize("changes", [{}, {"cores": 3}, {"sram.bytes": "16 KiB"}, {"sram.resident_weights": True}])
+@pytest.mark.parametrize("changes", [{}, {"cores": 3}, {"sram.bytes": "16 KiB"}, {"compiler.resident_weights": True}])
 @pytest.mark.parametrize("graph", [layers(), convolutions(), convolutions(4)], ids=["layers", "conv", "groups"])
 def test_streams_are_loaded_and_nothing_else_changes(graph: Graph, changes: dict[str, object]) -> None:
     plain = EDGE.with_(**changes)

@@ -89,7 +89,7 @@ def test_while_bytes_pass_from_core_to_core(at_ps: int, timing_only: bool, tmp_p
 
 @pytest.mark.parametrize("at_ps", range(0, 6_000_000, 500_000))
 def test_while_instructions_are_loaded(at_ps: int, tmp_path: Path) -> None:
-    device = NpuDevice(TINY.with_(layer_bytes="16 KiB"))
+    device = NpuDevice(TINY.with_(**{"compiler.layer_bytes": "16 KiB"}))
     _submitted(device)
     device.run_until(device.now_ps + at_ps)
     _goes_on_alike(device, tmp_path)

@@ -134,7 +134,7 @@ def test_more_is_not_slower(graph: Graph) -> None:
 
 
 def test_channels_load_side_by_side(graph: Graph) -> None:
-    base = EDGE.with_(**{"sram.keeps_values": False, "matrix.rows": 128, "matrix.cols": 128})
+    base = EDGE.with_(**{"compiler.keeps_values": False, "matrix.rows": 128, "matrix.cols": 128})
     one, two, many = Estimator(graph, base).estimate({"dma.channels": [1, 2, 8]}).time_ps
     assert many < two < one
 
@@ -217,7 +217,7 @@ def test_where_nothing_fits_nothing_is_known() -> None:
     net = Net("wide")
     graph = net.finish(net.conv(net.input(1, 64, 64, 8), 8, (3, 3)))
     # Weights are padded to the size of the array, so no tile is smaller.
-    base = EDGE.with_(**{"matrix.weight_tiles": True, "matrix.rows": 256, "matrix.cols": 256})
+    base = EDGE.with_(**{"compiler.weight_tiles": True, "matrix.rows": 256, "matrix.cols": 256})
     found = Estimator(graph, base).estimate({"sram.bytes": ["16 KiB", "1 MiB"]}, layers=True)
     assert list(found.fits) == [False, True]
     assert np.isnan([found.time_ps[0], found.dram_bytes[0], found.energy_fj[0]]).all()
@@ -243,7 +243,7 @@ def test_no_key_is_ignored_in_silence(name: str, base: str) -> None:
 
 
 def test_keys_that_an_estimate_does_not_follow_are_named() -> None:
-    estimator = Estimator(network(20), EDGE.with_(**{"sram.bytes": "32 KiB", "sram.keeps_values": False}))
+    estimator = Estimator(network(20), EDGE.with_(**{"sram.bytes": "32 KiB", "compiler.keeps_values": False}))
     ways = ["need", "fair", "need"]
     found = estimator.estimate({"interconnect.arbitration": ways, "matrix.rows": [32, 32, 8]})
     assert "interconnect.arbitration" in found.unseen

@@ -69,7 +69,7 @@ def devices(draw: st.DrawFn) -> Config:
         "dma.max_outstanding": draw(st.sampled_from([1, 8, 64])),
         "dma.burst_bytes": draw(st.sampled_from([16, 64, 256])),
         "dma.gather_bytes": draw(st.sampled_from([0, 512])),
-        "dma.write_latency": draw(st.sampled_from([None, "10 ns"])), "dma.inputs_ahead": draw(st.booleans()),
+        "dma.write_latency": draw(st.sampled_from([None, "10 ns"])), "compiler.inputs_ahead": draw(st.booleans()),
         "dma.local_bytes_per_cycle": draw(st.sampled_from([0, 64])),
         "dma.local_least_cycles": draw(st.sampled_from([0, 200])),
         "dram.bandwidth": draw(st.sampled_from(["1 GB/s", "17.064 GB/s", "80 GB/s"])),
@@ -145,7 +145,7 @@ def test_tiles_of_many_designs_are_those_of_the_search_for_each(
             assert told["bytes"] == sram_bytes(mine, tile, config)
             assert tuple(told[name] for name in ("groups", "oh", "ow", "oc", "ic")) == tile[:5]
             assert (told["kh"], told["kw"]) == taps(problem, tile)
-            if config.dma.inputs_ahead:  # else the loads of inputs count as computing
+            if config.compiler.inputs_ahead:  # else the loads of inputs count as computing
                 assert told["compute"] <= searched.computing(tile)
             parts = [told[name] for name in ("compute", "chain", "loading", "storing")]
             assert max(parts) + told["begin"] + told["weights"] <= ps

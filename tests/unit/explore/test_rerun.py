@@ -258,7 +258,7 @@ def test_values_of_any_type_pass_through_json() -> None:
 
 
 def test_a_compiled_program_and_weights_that_stay(tmp_path: Path, model: Path) -> None:
-    config = EDGE.with_(**{"sram.resident_weights": True})
+    config = EDGE.with_(**{"compiler.resident_weights": True})
     file = tmp_path / "demo.npu"
     with Session(config, cache_dir=False) as session:
         program = session.compile(model)

@@ -338,7 +338,7 @@ nan = float("nan")
         ("l2.bytes <= 1 MiB", nan), ("ceil(l2.bytes / 3 B) <= 1", nan), ("rows <= 4", 1.0),
         ("l2.bytes <= 1 MiB or rows <= 8", 0.0), ("l2.bytes <= 1 MiB or rows <= 4", nan),
         ("l2.bytes <= 1 MiB and rows <= 8", nan), ("l2.bytes <= 1 MiB and rows <= 4", 1.0),
-        ("matrix.dataflow == 'weight_stationary' or rows <= 4", 0.0), ("sram.keeps_values == False", 1.0),
+        ("matrix.dataflow == 'weight_stationary' or rows <= 4", 0.0), ("compiler.keeps_values == False", 1.0),
     ],
 )  # fmt: skip
 def test_what_is_unknown_decides_nothing_that_is_known(condition: str, lacking: float) -> None:

@@ -60,7 +60,7 @@ def test_what_is_a_resource_follows_from_the_sections() -> None:
     assert not keys["sram.bytes_per_cycle"].cost
     for cost in ("dram.latency", "matrix.setup_cycles", "scalar.cycles_per_element", "vector.cost", "host.irq"):
         assert keys[cost].cost, cost
-    assert "layer_cycles" not in keys  # it costs nothing already
+    assert "compiler.layer_cycles" not in keys  # it costs nothing already
     assert "dram.read_queue" not in keys  # of another kind of DRAM
     assert not [key for key in keys if key.startswith(("energy.", "technology.", "area."))]
     jedec = EDGE.with_(**{"dram.kind": "jedec", "dram.part": "LPDDR4_4266", "dram.channels": 2, "dram.efficiency": 1})

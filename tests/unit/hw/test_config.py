@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from npusim.errors import ConfigError
 from npusim.hw.build import walk
 from npusim.hw.config import Config, list_configs, load_config
-from npusim.hw.keys import RENAMED
+from npusim.hw.keys import MOVED, RENAMED
 
 LEAST = """
 clock = "1 GHz"
@@ -121,7 +121,7 @@ ONE_CHANGE = [
         "row = 4\nrows = 4",
         "matrix.row: unknown key (did you mean 'rows'?); allowed: rows, cols, dataflow, model, throughput, "
         "preload_hidden, weight_buffers, fill_drain, setup_cycles, accumulator_bytes, output_elements_per_cycle, "
-        "clock, sums_shift_out, arrays, port_bytes_per_cycle, weight_bits, weight_tiles, weight_scales, mesh, direct, "
+        "clock, sums_shift_out, arrays, port_bytes_per_cycle, weight_bits, weight_scales, mesh, direct, "
         "grid",
     ),
     ("rows = 4", "", "matrix.rows: missing; must be given: PEs in a column of the array (whole number, 1 to 4096)"),
@@ -408,10 +408,9 @@ def test_overrides_are_checked_again():
     with pytest.raises(ConfigError) as caught:
         tiny.with_(**{"matrix.rows": 0, "dram.bandwith": 1, "turbo.speed": 1, "dram.bytes.x": 1})
     assert caught.value.problems == (
-        "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, layer_cycles, "
-        "layer_bytes, matrix, vector, scalar, sram, dma, dram, constants, l2, interconnect, exchange, host, pci, "
-        "firmware, "
-        "technology, energy, area",
+        "configs/tiny.toml: turbo: unknown key; allowed: name, description, clock, cores, queue_depth, matrix, vector, "
+        "scalar, sram, dma, dram, constants, l2, interconnect, exchange, compiler, host, pci, firmware, technology, "
+        "energy, area",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
         "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",
         "configs/tiny.toml (override): matrix.rows: must be >= 1, got 0",
@@ -429,6 +428,17 @@ def test_the_former_name_of_a_key_gives_its_new_name(old, tmp_path):
         load_config("edge").with_(**{f"{section}.{old}": True})
     with pytest.raises(ConfigError, match=rf"{section}\.{old}: renamed to '{RENAMED[old]}'$"):
         load_config(write(tmp_path, f'inherit = "edge"\n[{section}]\n{old} = true\n'))
+
+
+@pytest.mark.parametrize("old", MOVED)
+def test_the_former_place_of_a_key_gives_its_new_place(old, tmp_path):
+    assert MOVED[old] in [path for path, _, _ in walk(load_config("edge"))]
+    with pytest.raises(ConfigError, match=rf"{old}: moved to '{MOVED[old]}'$"):
+        load_config("edge").with_(**{old: 1})
+    section, _, key = old.rpartition(".")
+    text = f"[{section}]\n{key} = 1\n" if section else f"{key} = 1\n"
+    with pytest.raises(ConfigError, match=rf"{old}: moved to '{MOVED[old]}'$"):
+        load_config(write(tmp_path, f'inherit = "edge"\n{text}'))
 
 
 @pytest.mark.parametrize("name", list_configs())

@@ -15,7 +15,7 @@ OVERRIDES: list[dict[str, Any]] = [
     {"matrix.mesh.least_rows": 8, "matrix.rows": 8}, {"matrix.grid.taps": 3, "dram.latency_ps": 5000}, {},
     {"clock": 10**9, "name": "x"}, {"matrix.clock": "1 GHz"}, {"matrix.throughput": {"int8": 2}},
     {"vector.cost": {"simple": 3}}, {"sram.bytes": 12345}, {"matrix.throughput.int8": 2}, {"vector": None},
-    {"bogus.x": 3}, {"sram.keeps_values": False, "name": ""}, {"matrix.rows": "many"}, {"matrix.clock": None},
+    {"bogus.x": 3}, {"compiler.keeps_values": False, "name": ""}, {"matrix.rows": "many"}, {"matrix.clock": None},
 ]  # fmt: skip
 
 

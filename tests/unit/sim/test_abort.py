@@ -124,7 +124,7 @@ def _layer() -> Program:
     return stream.program(scratch=64)
 
 
-LOADED = TINY.with_(layer_bytes="8000 B")
+LOADED = TINY.with_(**{"compiler.layer_bytes": "8000 B"})
 LOADING = LATENCY + 8000 * NS // 8
 """Load time of one layer's instructions, at 8 bytes per ns."""
 

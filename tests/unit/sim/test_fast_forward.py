@@ -205,7 +205,7 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> TimingRun | None:
     depths = UnitLayout(config).depths if engines is None else (1,) * engines
     rates = [10**9] * len(Port)
-    return timing_run(found, depths, config.cores, 0, 1000, 0, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
+    return timing_run(found, depths, config.cores, 0, 1000, 0, False, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:

@@ -45,7 +45,7 @@ def test_work_of_layers_is_that_of_units(before):
 def test_a_line_says_nothing_of_what_came_before():
     """Equal layers have equal lines at any position, except that transfers may wait for DRAM, which is part of their
     lines."""
-    found = timed(EDGE.with_(**{"sram.keeps_values": False}), perceptron(64, (256, 256), 6))
+    found = timed(EDGE.with_(**{"compiler.keeps_values": False}), perceptron(64, (256, 256), 6))
     _, *inner, _ = found.layers.values()
     assert len({units["core0.matrix"] for units in inner}) == 1
     assert len({tuple((unit, work[0], work[3]) for unit, work in units.items()) for units in inner}) == 1
@@ -96,7 +96,7 @@ PLANTED = {
     "a slower memory": ({"dram.bandwidth": "15 GB/s"}, "core0.dma"),
     "a later memory": ({"dram.latency": "300 ns"}, "core0.dma"),
     "a slower engine": ({"dma.setup_cycles": 60}, "core0.dma"),
-    "values that leave": ({"sram.keeps_values": False}, "core0."),
+    "values that leave": ({"compiler.keeps_values": False}, "core0."),
     "less memory": ({"sram.bytes": "128 KiB"}, "core0."),
     "a slower clock": ({"clock": "900 MHz"}, "core0."),
 }

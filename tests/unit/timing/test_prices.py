@@ -33,8 +33,9 @@ def others(config: Config) -> list[Config]:
     sram = config.sram.bytes if sized else 2 * config.sram.bytes
     return [
         dataclasses.replace(
-            config, queue_depth=config.queue_depth + 1, layer_cycles=config.layer_cycles + 5, description="another",
-            sram=dataclasses.replace(config.sram, bytes=sram, resident_weights=True),
+            config, queue_depth=config.queue_depth + 1, description="another",
+            sram=dataclasses.replace(config.sram, bytes=sram),
+            compiler=dataclasses.replace(config.compiler, layer_cycles=5, resident_weights=True, fuses="none"),
             dram=dataclasses.replace(config.dram, bytes=2 * config.dram.bytes),
             dma=dataclasses.replace(config.dma, channels=config.dma.channels + 2),
         )

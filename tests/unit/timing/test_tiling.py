@@ -20,7 +20,7 @@ from tests.support.graphs.problems import PLAIN, homes, problems
 EDGE = load_config("edge")
 DEVICES = [
     *(load_config(name) for name in ("tiny", "edge", "gemmini", "nvdla_small", "rk3588_core", "server", "intel_npu27")),
-    EDGE.with_(cores=3), EDGE.with_(**{"dma.channels": 1}), EDGE.with_(**{"dma.inputs_ahead": False}),
+    EDGE.with_(cores=3), EDGE.with_(**{"dma.channels": 1}), EDGE.with_(**{"compiler.inputs_ahead": False}),
 ]  # fmt: skip
 
 
