@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -12,9 +11,7 @@ import numpy.typing as npt
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from npusim.compiler.grouping.groups import form_groups
 from npusim.compiler.pipeline import compile_graph
-from npusim.compiler.schedule import build as order
 from npusim.dtypes import DType
 from npusim.errors import CompileError
 from npusim.graph import Graph, Tensor
@@ -104,7 +101,7 @@ def test_homes_and_groups_change_no_bit(seed: int, name: str) -> None:
     graph = Chain(seed).graph()
     (x,) = graph.inputs
     feeds = {"x": np.random.default_rng(seed).integers(-8, 9, x.shape).astype(np.float32)}
-    with mock.patch.object(order, "form_groups", partial(form_groups, fuse=False)):
+    with mock.patch("npusim.compiler.grouping.groups._is_fused", return_value=False):
         wanted = run(graph, DEVICES[name].with_(**{"sram.bytes": SIZES[-1]}), feeds, "one by one")
     assume(wanted is not None)  # rows of an operator by itself may be longer than SRAM
     assert wanted is not None
