@@ -43,6 +43,8 @@ types that the operator definition does not allow are an error.
   {MAX_ITERATIONS} times if trip counts and conditions are known. Sequences and optionals are refused.
 - Expansion on the host (folded constants, nodes of functions and loops, instructions) has a budget, which follows
   from the device memory or from `host.compile_bytes` of the description.
+- Files that onnxruntime has saved with its optimisations are read at every level. If they have channels in blocks, and
+  their sizes do not tell of how many channels, the number is the one that onnxruntime uses on this machine.
 - External data is read from regular files in the folder of the model, at most as many bytes as the device memory has.
 """
 
@@ -79,7 +81,9 @@ def _kinds() -> list[str]:
 
 def render() -> str:
     """The whole page."""
-    parts = [_HEAD, "## ai.onnx\n", *_rows(""), "\n## com.microsoft\n", *_rows("com.microsoft")]
+    parts = [_HEAD, "## ai.onnx\n", *_rows("")]
+    for domain in sorted({entry.domain for entry in entries()} - {""}):
+        parts += [f"\n## {domain}\n", *_rows(domain)]
     parts += ["\n## Kinds of the graph language\n", *_kinds(), ""]
     return "\n".join(parts)
 

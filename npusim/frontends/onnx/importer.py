@@ -15,6 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 from npusim.dtypes import DEVICE_DTYPES, DType, bfloat16_to_float32, from_storage, value_text
 from npusim.errors import InputError, ModelError, NeedsValueError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
+from npusim.frontends.onnx.blocked_layout import channel_block
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
@@ -73,6 +74,7 @@ class Importer:
         self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
         self._packed: set[Tensor] = set()
+        self._channel_block = channel_block(self.graph)
         self._nodes = 0
 
     def run(self) -> Graph:
@@ -281,7 +283,8 @@ class Importer:
             return self._defined(node, name, version, inputs, attributes, scope)
         wanted = [bool(output) and output in needed for output in node.output]
         files = self.model.files
-        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed)
+        block = self._channel_block
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed, block)
         try:
             if handler is not None:
                 outputs = self._handle(handler, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -44,6 +45,7 @@ class Node(Emitter):
         wanted: Sequence[bool],
         files: Files | None = None,
         packed: Collection[Tensor] = (),
+        channel_block: int = 0,
     ) -> None:
         super().__init__(builder, name)
         self.budget = builder.budget or Budget()
@@ -56,9 +58,17 @@ class Node(Emitter):
         self.files = files
         self.packed = packed
         """Constants whose elements have less than 8 bits in the model."""
+        self.channel_block = channel_block
+        """Channels per block of onnxruntime's blocked layout; 0 in a model without it."""
         self._follows = False  # whether it has read a value that depends on inputs
         self._attributes = attributes
         self._read: set[str] = set()
+
+    def acting_as(self, op_type: str, inputs: Sequence[Tensor | None], opset: int) -> Node:
+        """The node as another operator with other inputs and the same attributes."""
+        other = copy.copy(self)
+        other.op_type, other.inputs, other.opset = op_type, list(inputs), opset
+        return other
 
     # -- refusing -----------------------------------------------------------------------------------------------------
 

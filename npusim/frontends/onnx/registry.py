@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from npusim.graph import Tensor
 
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Node"], "Tensor | Sequence[Tensor | None]"]
 """Adds the operators of one node and returns its outputs (None for an unused one)."""
+_Handler = TypeVar("_Handler", bound=Handler)
 
 MICROSOFT = "com.microsoft"
+BLOCKED = "com.microsoft.nchwc"
+"""onnxruntime's operators on images whose channels are in blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +36,10 @@ _ENTRIES: dict[tuple[str, str], list[OperatorEntry]] = {}
 
 def handles(
     *op_types: str, since: int = 1, domain: str = "", limits: Sequence[str] = ()
-) -> Callable[[Handler], Handler]:
+) -> Callable[[_Handler], _Handler]:
     """Register a function as the importer of these operators, from version ``since`` of their domain on."""
 
-    def decorate(handler: Handler) -> Handler:
+    def decorate(handler: _Handler) -> _Handler:
         for op_type in op_types:
             entries = _ENTRIES.setdefault((domain, op_type), [])
             if any(entry.since == since for entry in entries):

@@ -13,9 +13,11 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from npusim.frontends.onnx import load
 from npusim.ops import reference
+from tests.support.onnx_models.oracle import runtime_outputs
 
 Array = npt.NDArray[Any]
 OPSET = 21
+MICROSOFT = "com.microsoft"
 
 
 def node_model(
@@ -58,6 +60,29 @@ def run_node(op_type: str, inputs: Mapping[str, Any], constants: Sequence[str] =
     model = node_model(op_type, inputs, constants, **options)
     fed = {name: array for name, array in inputs.items() if array is not None and name not in constants}
     return evaluate(model, fed)
+
+
+def compared(
+    op: str, inputs: dict[str, Any], outputs: int = 1, constants: tuple[str, ...] = (), valid: int | None = None,
+    **attrs: Any,
+) -> None:  # fmt: skip
+    """Assert that a node gives what onnxruntime computes. Inputs of None are left out.
+
+    ``valid``: the entries of keys and values that count.
+    """
+    model = node_model(op, inputs, constants, outputs=outputs, domain=MICROSOFT, **attrs)
+    fed = {name: array for name, array in inputs.items() if array is not None and name not in constants}
+    found = reference.run(load(model), fed)
+    for name, wanted in runtime_outputs(model, fed, optimise=False).items():
+        assert found[name].shape == wanted.shape, name
+        assert found[name].dtype == wanted.dtype, name
+        part = np.s_[:, :, :valid] if wanted.ndim == 4 else np.s_[:]
+        np.testing.assert_allclose(found[name][part], wanted[part], 1e-4, 1e-4, err_msg=name)
+
+
+def normal(seed: int, *shape: int) -> Array:
+    """Return seeded standard normal values."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def text_model(text: str, opset: int = OPSET, ir_version: int = 10) -> onnx.ModelProto:

@@ -1,10 +1,12 @@
 """Importers by family. Importing this package registers all of them."""
 
 from npusim.frontends.onnx.operators import (
+    attention,
     blocks,
     constants,
     einsum,
     elementwise,
+    fused,
     indexing,
     matrix,
     microsoft,
@@ -20,10 +22,12 @@ from npusim.frontends.onnx.operators import (
 )
 
 __all__ = [
+    "attention",
     "blocks",
     "constants",
     "einsum",
     "elementwise",
+    "fused",
     "indexing",
     "matrix",
     "microsoft",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,7 +11,7 @@ from npusim.dtypes import DType
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import multiply, scaled
 from npusim.frontends.onnx.operators.pooling import pool
-from npusim.frontends.onnx.operators.quantised import integer_product, range_parameters, zero_like
+from npusim.frontends.onnx.operators.quantised import dequantized_product, integer_product, range_parameters, zero_like
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
@@ -88,13 +89,23 @@ def qlinear_where(node: Node) -> Tensor:
     return integer(node, node.add("select", node.input(0), x, y), node.input(7), node.optional(8), node.input(1).dtype)
 
 
-@handles("QLinearSoftmax", domain=MICROSOFT, limits=["as from operator set 13 on: over one axis"])
+@handles("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(node: Node) -> Tensor:
     """Import QLinearSoftmax: dequantise, compute, quantise."""
-    if node.int_attr("opset", 13) < 13:
-        node.refuse(f"attribute opset is below 13: {node.int_attr('opset', 13)}")
-    axis = node.axis(len(node.input(0).shape), default=-1)
-    return _around(node, lambda x: node.add("softmax", x, axis=axis, log=False))
+    shape = node.input(0).shape
+    axis = node.axis(len(shape), default=-1)
+    # Before operator set 13, over all dimensions from the axis on.
+    rows = shape if node.int_attr("opset", 13) >= 13 else (*shape[:axis], math.prod(shape[axis:]))
+    y = _around(node, lambda x: node.add("softmax", node.reshape(x, rows), axis=axis, log=False))
+    return node.reshape(y, shape)
+
+
+@handles("QLinearReduceMean", domain=MICROSOFT)
+def qlinear_reduce_mean(node: Node) -> Tensor:
+    """Import QLinearReduceMean: dequantise, compute, quantise."""
+    rank, keep = len(node.input(0).shape), bool(node.int_attr("keepdims", 1))
+    axes = node.normal_axes(node.ints_attr("axes") or range(rank), rank)
+    return _around(node, lambda x: node.reduce(Reduce.MEAN, x, axes, keep))
 
 
 @handles("QGemm", domain=MICROSOFT)
@@ -121,7 +132,7 @@ def qgemm(node: Node) -> Tensor:
 def matmul_integer_to_float(node: Node) -> Tensor:
     """Import MatMulIntegerToFloat: an integer product with a scale and a bias."""
     a, b, a_scale, b_scale = (node.input(index) for index in range(4))
-    return _real_product(node, a, b, (a_scale, b_scale), node.optional(4), node.optional(5), node.optional(6))
+    return dequantized_product(node, a, b, (a_scale, b_scale), node.optional(4), node.optional(5), node.optional(6))
 
 
 @handles("DynamicQuantizeMatMul", domain=MICROSOFT)
@@ -130,26 +141,7 @@ def dynamic_quantize_matmul(node: Node) -> Tensor:
     x, b, b_scale = (node.input(index) for index in range(3))
     scale, zero = range_parameters(node, x)
     numbers = integer(node, x, scale, zero, DType.UINT8)
-    return _real_product(node, numbers, b, (scale, b_scale), zero, node.optional(3), node.optional(4))
-
-
-def _real_product(
-    node: Node,
-    a: Tensor,
-    b: Tensor,
-    scales: tuple[Tensor, Tensor],
-    a_zero: Tensor | None,
-    b_zero: Tensor | None,
-    bias: Tensor | None,
-) -> Tensor:
-    """The product of integers as floats. Scale and zero point of b may have one entry per column."""
-    if scales[0].size != 1:
-        node.refuse(f"a scale of A for each of {scales[0].size} columns is not supported")
-    total = node.cast(integer_product(node, a, b, a_zero, b_zero), scales[0].dtype)
-    # A vector of scales broadcasts along the columns, which are last.
-    factor = node.binary(Binary.MUL, node.reshape(scales[0], ()), scales[1])
-    y = node.binary(Binary.MUL, total, factor)
-    return y if bias is None else node.binary(Binary.ADD, y, bias)
+    return dequantized_product(node, numbers, b, (scale, b_scale), zero, node.optional(3), node.optional(4))
 
 
 @handles("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=MICROSOFT)
@@ -162,14 +154,20 @@ def gelu(node: Node) -> Tensor:
     return node.unary(Unary.GELU_TANH if node.op_type == "FastGelu" else Unary.GELU, x)
 
 
-@handles("FusedMatMul", domain=MICROSOFT, limits=["transBatchA and transBatchB are refused"])
+@handles("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(node: Node) -> Tensor:
     """Import FusedMatMul: transpositions, a product and a factor."""
-    a, b = node.input(0), node.input(1)
-    if node.int_attr("transBatchA", 0) or node.int_attr("transBatchB", 0):
-        node.refuse("transBatchA and transBatchB are not supported")
+    a, b = (_batch_first(node, node.input(index), f"transBatch{name}") for index, name in enumerate("AB"))
     y = multiply(node, _swapped(node, a, "transA"), _swapped(node, b, "transB"))
     return scaled(node, y, node.float_attr("alpha", 1.0))
+
+
+def _batch_first(node: Node, x: Tensor, attribute: str) -> Tensor:
+    """x with its first dimension after those of the batch if the attribute says so."""
+    rank = len(x.shape)
+    if not node.int_attr(attribute, 0) or rank < 3:
+        return x
+    return node.transpose(x, (*range(1, rank - 1), 0, rank - 1))
 
 
 def _swapped(node: Node, x: Tensor, attribute: str) -> Tensor:

@@ -56,6 +56,13 @@ def layer_normalization(node: Node) -> list[Tensor | None]:
     return [y, mean, deviation]
 
 
+@handles("SimplifiedLayerNormalization")
+def simplified_layer_normalization(node: Node) -> list[Tensor | None]:
+    """Import SimplifiedLayerNormalization, which onnxruntime has before RMSNormalization."""
+    node.no_output(1, "the inverse of the root is not supported")
+    return [rms_normalization(node), None]
+
+
 @handles("RMSNormalization")
 def rms_normalization(node: Node) -> Tensor:
     """Import RMSNormalization over the last dimensions, from ``axis`` on."""

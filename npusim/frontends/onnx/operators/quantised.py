@@ -163,6 +163,25 @@ def matmul_integer(node: Node) -> Tensor:
     return integer_product(node, node.input(0), node.input(1), node.optional(2), node.optional(3))
 
 
+def dequantized_product(
+    node: Node,
+    a: Tensor,
+    b: Tensor,
+    scales: tuple[Tensor, Tensor],
+    a_zero: Tensor | None,
+    b_zero: Tensor | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """The product of integers as floats. Scale and zero point of b may have one entry per column."""
+    if scales[0].size != 1:
+        node.refuse(f"a scale of A for each of {scales[0].size} columns is not supported")
+    total = node.cast(integer_product(node, a, b, a_zero, b_zero), scales[0].dtype)
+    # A vector of scales broadcasts along the columns, which are last.
+    factor = node.binary(Binary.MUL, node.reshape(scales[0], ()), scales[1])
+    y = node.binary(Binary.MUL, total, factor)
+    return y if bias is None else node.binary(Binary.ADD, y, bias)
+
+
 def requantize(node: Node, total: Tensor, scales: tuple[Tensor, Tensor, Tensor], zero: Tensor, axis: int) -> Tensor:
     """int32 sums with scale a * b as integers with scale y. The scale of b may have one entry per index of ``axis``."""
     a, b, y = (node.cast(scale, DType.FLOAT32) for scale in scales)

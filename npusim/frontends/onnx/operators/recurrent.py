@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from npusim.dtypes import DType
 from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.registry import handles
+from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
@@ -221,3 +222,26 @@ def recurrent(node: Node) -> list[Tensor]:
     if batch_first:
         return [node.transpose(y, (2, 0, 1, 3)), *(node.transpose(tensor, (1, 0, 2)) for tensor in last)]
     return [y, *last]
+
+
+_INTEGER = DType.INT8, DType.UINT8
+
+
+@handles(
+    "DynamicQuantizeLSTM",
+    domain=MICROSOFT,
+    limits=[*_LIMITS, "inputs and states are not rounded to 8 bits, weights are those of the model"],
+)
+def dynamic_quantize_lstm(node: Node) -> list[Tensor]:
+    """Import DynamicQuantizeLSTM: an LSTM with 8-bit weights [directions, inputs, gates * H]."""
+    weights = []
+    for index, at in ((1, 8), (2, 10)):
+        w, scale, zero = (node.input(i) for i in (index, at, at + 1))
+        if len(w.shape) != 3 or w.dtype not in _INTEGER:
+            node.damaged(f"input {index} must be int8 or uint8 [directions, inputs, gates], is {list(w.shape)}")
+        rows = node.transpose(w, (0, 2, 1))
+        # One parameter per direction, or one per direction and gate.
+        shape = (rows.shape[0], scale.size // rows.shape[0], 1)
+        less = node.reshape(node.cast(zero, DType.INT32), shape)
+        weights.append(node.add("dequantize", rows, node.reshape(scale, shape), less, to=DType.FLOAT32))
+    return recurrent(node.acting_as("LSTM", [node.input(0), *weights, *node.inputs[3:8]], 14))
