@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import GraphProto, NodeProto, helper
 
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage
 from npusim.errors import InputError, ModelError
+from npusim.frontends.onnx import suppression
 from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
 from npusim.frontends.onnx.signature import declared_dims
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
@@ -41,6 +43,9 @@ class GraphPlan(Protocol):
 
     def body(self, step: int, attribute: str) -> GraphPlan:
         """The plan of a body of a node."""
+
+    def extra(self, step: int, name: str, make: Callable[[], GraphProto]) -> GraphPlan:
+        """The plan of a graph that a decision needs for its arithmetic."""
 
     def value(self, values: Values, name: str) -> Value:
         """A value of this execution."""
@@ -271,11 +276,55 @@ def host_step(d: HostDecision) -> Sequence[Value]:
     return [to_storage(array) for array in found]
 
 
+def suppress(d: HostDecision) -> Sequence[Value]:
+    """NonMaxSuppression: the device compares those boxes whose score is high enough, the host selects among them."""
+    most = int(d.scalar(2)) if d.has(2) else 0
+    limit = float(d.scalar(3)) if d.has(3) else 0.0
+    threshold = float(d.scalar(4)) if d.has(4) else None
+    centers = bool(d.attribute("center_point_box", 0))
+    boxes, scores = d.value(0), d.host(1)
+    if len(boxes.shape) != 3 or boxes.shape[2] != 4 or scores.ndim != 3:
+        raise InputError(f"boxes must be [batches, n, 4] and scores [batches, classes, n], got {list(boxes.shape)}")
+    batches, count, _ = boxes.shape
+    if (scores.shape[0], scores.shape[2]) != (batches, count):
+        raise InputError(f"scores are {list(scores.shape)}, do not fit boxes {list(boxes.shape)}")
+    d.give(0, DType.INT64)
+    candidates = suppression.candidates_of(scores, threshold)
+    longest = max(map(len, candidates), default=0)
+    d.charge(scores.size)
+    if most <= 0 or not longest:
+        return [np.empty((0, 3), np.int64)]
+    width = suppression.padded(longest)
+    overlaps: list[Any]
+    compared = 0
+    if width <= suppression.MOST_CANDIDATES:
+        places = np.zeros((batches, width), np.int64)
+        for batch, found in enumerate(candidates):
+            places[batch, : len(found)] = found
+            places[batch] += batch * count
+        plan = d.plan.extra(d.step, f"overlaps{width}", partial(suppression.overlap_graph, batches, width, centers))
+        given: list[tuple[Value, DType]] = [(boxes, d.type_of(0)), (places.reshape(-1), DType.INT64)]
+        given.append((np.asarray(limit, np.float32), DType.FLOAT32))
+        [result] = d.run(plan, given, [on_host], d.values.backend)
+        overlaps = list(d.values.host(result))
+    else:
+        rows_of = d.host(0)
+        overlaps = [suppression.HostOverlaps(rows_of[b][found], limit, centers) for b, found in enumerate(candidates)]
+    rows = []
+    for batch, found in enumerate(candidates):
+        selected, work = suppression.selection(scores[batch], found, overlaps[batch], threshold, most)
+        rows += [(batch, *each) for each in selected]
+        compared += work + getattr(overlaps[batch], "operations", 0)
+    d.charge(compared)
+    return [np.array(rows, np.int64).reshape(-1, 3)]
+
+
 _DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
     "If": branch,
     "Loop": loop,
     "Scan": scan,
     **dict.fromkeys(HOST_STEPS, host_step),
+    "NonMaxSuppression": suppress,
 }
 
 
