@@ -9,7 +9,7 @@ KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -n
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow laws acceptance oldest newest torch fuzz removal sanitize bench lint build release clean uml linux-test
+.PHONY: help demo run test slow laws acceptance oldest newest torch tflite fuzz removal sanitize bench lint build release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -62,6 +62,13 @@ torch:  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; download
 	$(call copy,.venv-torch/tree)
 	cd .venv-torch/tree && ../bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable .
 	cd .venv-torch/tree && ../bin/python -m pytest tests/torch
+
+# An environment of its own, because the other tests must not depend on LiteRT's runtime.
+tflite:  ## TFLite models against LiteRT's kernels; downloads ai-edge-litert
+	test -x .venv-tflite/bin/python || $(PYTHON) -m venv .venv-tflite
+	$(call copy,.venv-tflite/tree)
+	cd .venv-tflite/tree && ../bin/python -m pip install --quiet --disable-pip-version-check ai-edge-litert==2.3.0 pytest hypothesis --editable '.[tflite]'
+	cd .venv-tflite/tree && ../bin/python -m pytest tests/tflite
 
 uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root
 	drivers/uml/build.sh
@@ -139,7 +146,7 @@ release: .venv/dev  ## the same, unless make fuzz or make sanitize were not run 
 	$(MAKE) build
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .venv-torch .venv-oldest .venv-newest build dist *.egg-info $$(find npusim hal -name "*.so")
+	rm -rf .venv .venv-torch .venv-tflite .venv-oldest .venv-newest build dist *.egg-info $$(find npusim hal -name "*.so")
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)

@@ -57,18 +57,14 @@ def debug(
       printf 'break layer conv0\\ncontinue\\nwhere\\n' | npusim debug model.onnx
     """
     from npusim.cli.run import prepare
-    from npusim.cli.tensors import random_inputs, read_inputs
+    from npusim.cli.tensors import arrays_of_run
     from npusim.debug.bench import Bench, JobRequest
     from npusim.debug.shell import Shell
 
     session, program, found = prepare(
         model, config, overrides, (input_shapes, bound), cache_dir, no_cache, inputs, timing_only=False
     )
-    arrays = (
-        read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound)))
-        if inputs
-        else random_inputs(program.inputs, seed)
-    )
+    arrays = arrays_of_run(model, program, inputs, seed, allow_nan)
     session.close()  # the debugger opens its own device
     strict = script is not None or not sys.stdin.isatty()
     source = sys.stdin if script is None or str(script) == "-" else io.StringIO(SCRIPT.text(script))

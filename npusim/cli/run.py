@@ -107,7 +107,7 @@ def run(
     cache_dir: Path | None,
     no_cache: bool,
 ) -> None:
-    """Run MODEL (.onnx, or .npu from npusim compile) on a device and report outputs, times and traffic.
+    """Run MODEL (.onnx, .tflite, or .npu from npusim compile) on a device and report outputs, times and traffic.
 
     Without --input, the inputs are random numbers from --seed. With it, the arrays also define the open dimensions of
     the model, and the values of small inputs that determine shapes or branches. Other values that determine shapes,
@@ -125,7 +125,7 @@ def run(
       npusim run m.onnx --input-shape ids=1,128 --bind steps=4
       npusim run m.onnx --config edge --faults faults.toml --timeout '1 s'
     """
-    from npusim.cli.tensors import describe_inputs, random_inputs, read_inputs
+    from npusim.cli.tensors import arrays_of_run, describe_inputs
     from npusim.device.check import VARIABLE
     from npusim.report.arrivals import Arrivals
     from npusim.report.run import first_run, text
@@ -150,11 +150,7 @@ def run(
     )
     arrays = None
     if not timing_only:
-        arrays = (
-            read_inputs(inputs, program.inputs, allow_nan, list(dict(program.bound)))
-            if inputs
-            else random_inputs(program.inputs, seed)
-        )
+        arrays = arrays_of_run(model, program, inputs, seed, allow_nan)
     note = describe_inputs(program, inputs, None if timing_only else seed)
     first: Result | None = None
     arrivals = Arrivals()
@@ -200,7 +196,7 @@ def _session_options(
 
 def _file_origin(model: Path) -> Origin:
     """The origin of a compiled program."""
-    from npusim.frontends.onnx.external import digest_file
+    from npusim.frontends.models import digest_file
     from npusim.runtime.provenance import Origin
 
     return Origin("program", str(model), digest_file(model))
@@ -302,7 +298,7 @@ def prepare(
     arrays = None
     if inputs:
         from npusim.cli.tensors import input_files, mapped
-        from npusim.frontends.onnx import input_names
+        from npusim.frontends.models import input_names
 
         arrays = {name: mapped(name, file) for name, file in input_files(inputs, input_names(model)).items()}
         for name in arrays.keys() & values(given[1]).keys():

@@ -59,6 +59,20 @@ def read_inputs(
     }
 
 
+def arrays_of_run(model: Path, program: Program, texts: Sequence[str], seed: int, allow_nan: bool) -> dict[str, Array]:
+    """The inputs of a run: from files, or random; variables of the model have their first values."""
+    from npusim.cache import is_program
+    from npusim.frontends.models import variables
+
+    first: dict[str, Array] = {}
+    if not is_program(model):
+        first = variables(model)[0]
+    bindings = [binding for binding in program.inputs if binding.name not in first]
+    if texts:
+        return {**first, **read_inputs(texts, bindings, allow_nan, list(dict(program.bound)))}
+    return {**first, **random_inputs(bindings, seed)}
+
+
 def random_inputs(bindings: Sequence[Binding], seed: int) -> dict[str, Array]:
     """Arrays of random numbers from a seed: floats from the normal distribution, bytes from their whole range, wider
     integers 0 or 1.

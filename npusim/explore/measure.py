@@ -35,7 +35,7 @@ class Measurer:
 
     def described(self, config: Config) -> dict[str, Any]:
         """The model as JSON values."""
-        from npusim.frontends.onnx.external import digest_file
+        from npusim.frontends.models import digest_file
 
         return {
             "file": str(self.model),

@@ -179,7 +179,7 @@ def _model_file(told: Mapping[str, Any], label: str, given: str | os.PathLike[st
 
 def _digest(told: Mapping[str, Any], config: Config, file: Path) -> tuple[str, ...]:
     """Differences between the model file and the recorded one; empty if there are none, or if that is unknown."""
-    from npusim.frontends.onnx.external import digest_file
+    from npusim.frontends.models import digest_file
 
     was = told.get("digest")
     if was is None and told.get("file") is None:

@@ -45,7 +45,7 @@ class Workload:
             except (LookupError, ValueError, TypeError, ArithmeticError):  # the shape has another number of dimensions
                 raise UsageError(f"the network has no form for an input of shape {list(self.shape)}") from None
         from npusim._core import DefaultFloats
-        from npusim.frontends.onnx import load
+        from npusim.frontends.models import load
 
         assert self.file is not None
         with DefaultFloats():  # constants are folded in the same mode as in a session

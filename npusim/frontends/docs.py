@@ -12,9 +12,9 @@ from pathlib import Path
 from npusim.dtypes import DType
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
-from npusim.frontends.onnx.node import MOST_DECIDING
 from npusim.frontends.onnx.registry import OperatorEntry, entries
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET
+from npusim.frontends.operation import MOST_DECIDING
 from npusim.isa.base import Unit
 from npusim.ops.base import REGISTRY, REQUIRED
 from npusim.pages import write_or_check

@@ -61,7 +61,7 @@ class CompileRequest:
         if isinstance(self.source, bytes | bytearray):
             return hashlib.sha256(self.source).hexdigest(), ""
         if isinstance(self.source, str | os.PathLike):
-            from npusim.frontends.onnx.external import digest_file
+            from npusim.frontends.models import digest_file
 
             path = Path(self.source)
             return digest_file(path, self.config.dram.bytes, values=not self.timing_only), path.stem
@@ -92,7 +92,7 @@ class CompileRequest:
         """
         if isinstance(self.source, Graph):
             return self.source
-        from npusim.frontends.onnx import load
+        from npusim.frontends.models import load
 
         graph = load(
             self.source,

@@ -284,7 +284,7 @@ class Session:
         decisions: bool = False,
     ) -> Program:
         """The program for arrays. Only shapes and types of the ``held`` ones are known."""
-        from npusim.frontends.onnx import shapes_of
+        from npusim.frontends.models import shapes_of
 
         source, bound = request.source, dict(request.bind)
         assert not isinstance(source, Graph)
@@ -310,15 +310,26 @@ class Session:
         return program
 
     def state(
-        self, arrays: Mapping[str, Any], *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
+        self, arrays: Mapping[str, Any] | Source, *, feeds: Mapping[str, str] | None = None, cache_rows: int = DOUBLING
     ) -> State:
-        """Tensors that stay on the device between runs, by the names of the inputs that they replace.
+        """Tensors that stay on the device between runs, by the names of the inputs that they replace; for a TFLite
+        model in place of the arrays, its variables with their first values.
 
         ``feeds``: input names by the names of outputs that become inputs of the next run; not needed for inputs that
         grow to outputs by concatenation. ``cache_rows``: capacity in rows of tensors that grow, so that no run moves
         them. By default their capacity is doubled when needed, and the host moves them each time. Raises UsageError.
         """
-        return State(self._power_on(), arrays, feeds or {}, cache_rows)
+        feeds = dict(feeds or {})
+        if not isinstance(arrays, Mapping):
+            from npusim.frontends.models import variables
+
+            if isinstance(arrays, Graph):
+                raise UsageError("state: give arrays by input name, or a model with variables")
+            arrays, own = variables(arrays)
+            if not arrays:
+                raise UsageError("state: the model has no variables; give arrays by input name")
+            feeds = {**own, **feeds}
+        return State(self._power_on(), arrays, feeds, cache_rows)
 
     def explain_memory(
         self,
@@ -372,12 +383,14 @@ class Session:
             if double := held.keys() & (inputs or {}).keys():
                 raise UsageError(f"input {min(double)!r} is in the state already")
         if not isinstance(program, Program):
+            source = program
             if state is None or isinstance(program, Graph):
                 arrays_given = None if timing_only and inputs is None else inputs or {}
                 program = self.compile(program, inputs=arrays_given, timing_only=timing_only, decisions=not timing_only)
             else:
                 request = CompileRequest(self.config, program, cache_rows=state.cache_rows, timing_only=timing_only)
                 program = self._compile_for(request, {**(inputs or {}), **held}, held.keys())
+            inputs = _with_variables(source, program, inputs or {}, held)
         check_program(program, self.config.name, self.config.fingerprint())
         return self._run_program(program, inputs, held, timing_only, state)
 
@@ -533,6 +546,17 @@ def _checked_inputs(program: Program, inputs: Mapping[str, Any], held: Collectio
             raise InputError(f"input {name!r}: shape must be {list(shape)}, got {list(array.shape)}")
         checked[name] = to_storage(array)
     return checked
+
+
+def _with_variables(
+    source: Source, program: Program, inputs: Mapping[str, Any], held: Collection[str]
+) -> Mapping[str, Any]:
+    """The inputs of a run, with the first values of variables of the model that are neither given nor on the device."""
+    if isinstance(source, Graph) or all(binding.name in inputs or binding.name in held for binding in program.inputs):
+        return inputs
+    from npusim.frontends.models import variables
+
+    return {**{name: array for name, array in variables(source)[0].items() if name not in held}, **inputs}
 
 
 def _schedule(given: Schedule | str | os.PathLike[str] | None) -> Schedule:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from npusim.errors import UnsupportedError
+from npusim.ops.geometry import bilinear_taps, nearest_pixels, resize_positions
 
 from ..types import OperandType, OperationType
 from .definition import define
@@ -27,44 +28,27 @@ def _resize_bilinear(op: Lowering) -> None:
     """The pixels on both sides of a position, weighted by distance; along height, then along width."""
     x = op.real(0)
     for axis, positions in _positions(op):
-        last = x.shape[axis] - 1
-        place = np.clip(positions - _centre(op), 0, last)
-        low = np.floor(place).astype(np.int32)
-        share = (place - low).astype(np.float32)
-        index = op.i32(np.stack([low, np.ceil(place).astype(np.int32)], axis=1))
-        weight = op.f32(np.stack([1 - share, share], axis=1))
-        x = op.add("resample", [x, index, weight], {"axis": axis})
+        index, weight = bilinear_taps(x.shape[axis], positions, bool(op.scalar(_HALF_PIXEL, False)))
+        x = op.add("resample", [x, op.i32(index), op.f32(weight)], {"axis": axis})
     op.give_real(x)
 
 
 def _resize_nearest_neighbor(op: Lowering) -> None:
     """The pixel that contains a position, or with aligned corners the nearest one."""
     x = op.tensor(0)
-    # With aligned corners the grid points are pixels, so the nearest is found by rounding; otherwise by truncation.
-    nearest = np.float32(0.5 if op.scalar(_ALIGN, False) else 0)
     for axis, positions in _positions(op):
-        index = np.minimum(np.floor(positions + nearest), x.shape[axis] - 1).astype(np.int32)
+        index = nearest_pixels(x.shape[axis], positions, bool(op.scalar(_ALIGN, False)))
         x = op.add("gather", [x, op.i32(index)], {"axis": axis})
     op.give(x)
 
 
 def _positions(op: Lowering) -> Iterator[tuple[int, Array]]:
-    """Along height, then width: the dimension, and the position of each output element in the input.
-
-    FLOAT32 throughout, as in training: rounding determines the nearest pixel.
-    """
+    """Along height, then width: the dimension, and the position of each output element in the input."""
     image = image_of(op.shape(0), layout_of(op, 3))
     first = 2 if image.layout == "NCHW" else 1
     for axis, size, asked in ((first, image.height, 2), (first + 1, image.width, 1)):
         count = _output_size(op, size, asked)
-        ends = bool(op.scalar(_ALIGN, False)) and count > 1
-        step = np.float32(size - 1) / np.float32(count - 1) if ends else np.float32(size) / np.float32(count)
-        yield axis, (np.arange(count, dtype=np.float32) + _centre(op)) * step
-
-
-def _centre(op: Lowering) -> np.float32:
-    """The position of a value within its pixel."""
-    return np.float32(0.5 if op.scalar(_HALF_PIXEL, False) else 0)
+        yield axis, resize_positions(size, count, bool(op.scalar(_ALIGN, False)), bool(op.scalar(_HALF_PIXEL, False)))
 
 
 def _output_size(op: Lowering, size: int, index: int) -> int:

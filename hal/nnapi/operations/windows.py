@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npusim.errors import UnsupportedError
-from npusim.units import ceil_div
+from npusim.ops.geometry import same_pads
 
 from ..types import OperandType
 from .definition import Rule
@@ -158,8 +158,7 @@ def implicit_pads(size: int, stride: int, extent: int, scheme: int) -> Pair:
     at the end."""
     if scheme != SAME:
         return 0, 0
-    total = max((ceil_div(size, stride) - 1) * stride + extent - size, 0)
-    return total // 2, total - total // 2
+    return same_pads(size, stride, extent)
 
 
 def output_size(size: int, pads: Pair, stride: int, extent: int) -> int:

@@ -19,7 +19,7 @@ from npusim.frontends.onnx.blocked_layout import channel_block
 from npusim.frontends.onnx.control import CONTROL, MAX_DEPTH
 from npusim.frontends.onnx.functions import is_function, schema_function
 from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
-from npusim.frontends.onnx.node import MOST_DECIDING, Node
+from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
@@ -27,6 +27,7 @@ from npusim.frontends.onnx.signature import bound_array, check_names, contradict
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
+from npusim.frontends.operation import MOST_DECIDING, PRINCIPAL, STUMBLES
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.isa.functions import Binary
 from npusim.ops.base import Array
@@ -35,11 +36,6 @@ from npusim.ops.build import GraphBuilder
 from npusim.ops.reference import check_input
 
 _log = logging.getLogger("npusim.frontends.onnx")
-
-PRINCIPAL = frozenset({"conv", "conv_transpose", "lrn", "matmul", "normalize", "pool", "reduce", "softmax", "topk"})
-"""Kinds that do the main work of a node that becomes several operators."""
-STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
-"""Exceptions that numpy, protobuf and Python raise for invalid values."""
 
 
 class Importer:

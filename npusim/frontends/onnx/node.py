@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from npusim.dtypes import MOST_SHOWN, DType, bfloat16_to_float32
-from npusim.errors import ModelError, NeedsValueError, UndecidedError, UnsupportedError
+from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.tensors import read_tensor
+from npusim.frontends.operation import ImportedOperation
 from npusim.graph import Tensor
 from npusim.ops.base import Array
-from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
-from npusim.ops.emit import Emitter
 
-MAX_TABLE = 1 << 24
-"""Maximum number of elements of a tensor that an importer computes."""
-TABLE_BYTES = 16
-"""Bytes per element of such a tensor during the computation."""
 MAX_LIST = 1 << 16
 """Maximum number of elements of a constant list of sizes, axes or lengths."""
 
-MOST_DECIDING = MOST_SHOWN
-"""Limit of the elements of an input whose value may determine shapes and branches. Larger inputs are data."""
 
-
-class Node(Emitter):
+class Node(ImportedOperation):
     """One ONNX node during import."""
 
     def __init__(
@@ -47,10 +38,8 @@ class Node(Emitter):
         packed: Collection[Tensor] = (),
         channel_block: int = 0,
     ) -> None:
-        super().__init__(builder, name)
-        self.budget = builder.budget or Budget()
+        super().__init__(builder, name, proto.op_type)
         self.proto = proto
-        self.op_type: str = proto.op_type
         self.opset = opset
         self.inputs = list(inputs)
         self.wanted = list(wanted)
@@ -60,7 +49,6 @@ class Node(Emitter):
         """Constants whose elements have less than 8 bits in the model."""
         self.channel_block = channel_block
         """Channels per block of onnxruntime's blocked layout; 0 in a model without it."""
-        self._follows = False  # whether it has read a value that depends on inputs
         self._attributes = attributes
         self._read: set[str] = set()
 
@@ -69,45 +57,6 @@ class Node(Emitter):
         other = copy.copy(self)
         other.op_type, other.inputs, other.opset = op_type, list(inputs), opset
         return other
-
-    # -- refusing -----------------------------------------------------------------------------------------------------
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Raise UnsupportedError with this reason."""
-        raise UnsupportedError([(self.name, self.op_type, reason)])
-
-    def decided(self, tensor: Tensor, what: str, reason: str) -> Array:
-        """A value that determines the graph, in storage form: a constant, or a value that follows from inputs of the
-        run.
-
-        ``what``: the name of the value. Refuses the node for ``reason`` if the value is unknown.
-        """
-        array = self.builder.value_of(tensor)
-        if array is None and not self.builder.is_known(tensor):
-            array = self.builder.decide(tensor, f"{self.name} ({self.op_type}): {what}")
-            if array is None:
-                self._refuse_unknown(tensor, reason)
-        if array is None:
-            self.refuse(f"{what} ({tensor.name!r}) is made of too many elements to be computed while importing")
-        self._follows = self._follows or self.builder.follows(tensor)
-        return array
-
-    def _refuse_unknown(self, tensor: Tensor, reason: str) -> NoReturn:
-        """Raise UnsupportedError, or NeedsValueError with the inputs that the value depends on."""
-        inputs = self.builder.inputs_of(tensor)
-        if inputs:
-            reason = f"{reason}; it follows from input {', '.join(repr(source.name) for source in inputs)}"
-        reasons = [(self.name, self.op_type, reason)]
-        if inputs and all(source.size <= MOST_DECIDING for source in inputs):
-            error: UndecidedError = NeedsValueError(reasons, {source.name: 1 for source in inputs})
-        else:
-            error = UndecidedError(reasons)
-        error.value = tensor
-        raise error
-
-    def damaged(self, reason: str) -> NoReturn:
-        """Raise ModelError with this reason."""
-        raise ModelError(f"{self.name} ({self.op_type}): {reason}")
 
     def check_all_read(self) -> None:
         """Refuse the node if it has an attribute that its importer has not read."""
@@ -226,44 +175,3 @@ class Node(Emitter):
     def axis(self, rank: int, name: str = "axis", default: int | None = None) -> int:
         """An axis attribute as a non-negative axis."""
         return self.normal_axis(self.int_attr(name, default), rank)
-
-    def normal_axis(self, axis: int, rank: int) -> int:
-        """An axis of a tensor of this rank, made non-negative. Raises ModelError if it is out of range."""
-        if not -rank <= axis < rank:
-            self.damaged(f"axis {axis} is outside a tensor of {rank} dimensions")
-        return axis + rank if axis < 0 else axis
-
-    def normal_axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Distinct axes made non-negative, in the given order. Raises ModelError for duplicates."""
-        normal = [self.normal_axis(axis, rank) for axis in axes]
-        if len(set(normal)) != len(normal):
-            self.damaged(f"axes {list(axes)} name the same dimension twice")
-        return normal
-
-    # -- building -----------------------------------------------------------------------------------------------------
-
-    def name_of(self, kind: str) -> str:
-        """A unique name for an operator of this kind."""
-        return f"{self.name}/{kind}"
-
-    def add(self, kind: str, *inputs: Tensor | None, **attrs: Any) -> Tensor:
-        """Add an operator with one output."""
-        return self.emit(kind, inputs, attrs)
-
-    def const(self, array: Any, dtype: DType | None = None) -> Tensor:
-        """A constant. If it follows from input values, computing it is host work."""
-        tensor = super().const(array, dtype)
-        if self._follows:
-            self.builder.mark(tensor, self.name, self.op_type)
-        return tensor
-
-    def iota(self, count: int) -> Tensor:
-        """The integers from 0 to ``count`` - 1."""
-        self.limit(count)
-        return self.const(np.arange(count, dtype=np.int64))
-
-    def limit(self, elements: int) -> None:
-        """Refuse a table that is too large before it is computed."""
-        if elements > MAX_TABLE:
-            self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
-        self.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")

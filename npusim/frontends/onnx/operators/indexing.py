@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.frontends.indexing import gather_tuples, reversed_order, scatter_tuples
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
-from npusim.isa.functions import Binary, Reduce
+from npusim.isa.functions import Binary
 
 
 @handles("Gather", "GatherElements")
@@ -34,62 +33,17 @@ def scatter_elements(node: Node) -> Tensor:
     )
 
 
-def flat_positions(node: Node, indices: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Index tuples [..., k] into dimensions ``dims`` as row-major positions [...]. Negative indices count from the
-    end."""
-    whole = node.cast(indices, DType.INT64)
-    sizes = node.const(np.asarray(dims, np.int64))
-    wrapped = node.binary(Binary.ADD, whole, sizes)
-    whole = node.add("select", node.binary(Binary.LT, whole, node.like(0, whole)), wrapped, whole)
-    steps = [math.prod(dims[index + 1 :]) for index in range(len(dims))]
-    weighted = node.binary(Binary.MUL, whole, node.const(np.asarray(steps, np.int64)))
-    return node.reduce(Reduce.SUM, weighted, [len(indices.shape) - 1], keepdims=False)
-
-
 @handles("GatherND")
 def gather_nd(node: Node) -> Tensor:
     """Import GatherND as a gather of flattened positions."""
-    x, indices = node.input(0), node.input(1)
-    batch = node.int_attr("batch_dims", 0)
-    depth = indices.shape[-1] if indices.shape else 0
-    if not 0 <= batch < min(len(x.shape), len(indices.shape)) or not 1 <= depth <= len(x.shape) - batch:
-        node.damaged(f"indices {list(indices.shape)} do not fit data {list(x.shape)} with batch_dims {batch}")
-    if x.shape[:batch] != indices.shape[:batch]:
-        node.damaged(f"the batch dimensions of {list(x.shape)} and {list(indices.shape)} differ")
-    dims, rest = x.shape[batch : batch + depth], x.shape[batch + depth :]
-    positions = flat_positions(node, indices, dims)
-    if batch:
-        count = math.prod(x.shape[:batch])
-        node.limit(count)
-        offsets = np.arange(count, dtype=np.int64) * math.prod(dims)
-        shape = (*x.shape[:batch], *(1 for _ in positions.shape[batch:]))
-        positions = node.binary(Binary.ADD, positions, node.const(offsets.reshape(shape)))
-    # Indices into several dimensions are one index into their product, so one gather of rows is enough.
-    rows = node.reshape(x, (math.prod(x.shape[: batch + depth]), *rest))
-    return node.add("gather", rows, positions, axis=0)
+    return gather_tuples(node, node.input(0), node.input(1), node.int_attr("batch_dims", 0))
 
 
 @handles("ScatterND")
 def scatter_nd(node: Node) -> Tensor:
     """Import ScatterND as a scatter of flattened positions."""
-    x, indices, updates = node.input(0), node.input(1), node.input(2)
-    depth = indices.shape[-1] if indices.shape else 0
-    if not 1 <= depth <= len(x.shape):
-        node.damaged(f"indices {list(indices.shape)} do not fit data {list(x.shape)}")
-    dims, rest = x.shape[:depth], x.shape[depth:]
-    if updates.shape != (*indices.shape[:-1], *rest):
-        node.damaged(f"updates {list(updates.shape)} must be {[*indices.shape[:-1], *rest]}")
-    count, width = math.prod(indices.shape[:-1]), math.prod(rest)
-    positions = node.reshape(flat_positions(node, indices, dims), (count, 1))
-    y = node.add(
-        "scatter_elements",
-        node.reshape(x, (math.prod(dims), width)),
-        node.expand(positions, (count, width)),
-        node.reshape(updates, (count, width)),
-        axis=0,
-        reduction=node.text_attr("reduction", "none"),
-    )
-    return node.reshape(y, x.shape)
+    reduction = node.text_attr("reduction", "none")
+    return scatter_tuples(node, node.input(0), node.input(1), node.input(2), reduction)
 
 
 @handles("TensorScatter")
@@ -131,14 +85,4 @@ def reverse_sequence(node: Node) -> Tensor:
     """Import ReverseSequence with constant lengths."""
     x = node.input(0)
     time, batch = node.axis(len(x.shape), "time_axis", 0), node.axis(len(x.shape), "batch_axis", 1)
-    lengths = node.int_values(1)
-    if time == batch or len(lengths) != x.shape[batch] or any(not 0 <= n <= x.shape[time] for n in lengths):
-        node.damaged(f"lengths {lengths} do not fit {list(x.shape)}")
-    node.limit(x.shape[time] * len(lengths))
-    order = np.tile(np.arange(x.shape[time], dtype=np.int64), (len(lengths), 1))
-    for row, length in enumerate(lengths):
-        order[row, :length] = order[row, :length][::-1]
-    shape = [1] * len(x.shape)
-    shape[time], shape[batch] = x.shape[time], x.shape[batch]
-    index = node.const((order.T if time < batch else order).reshape(shape))
-    return node.add("gather_elements", x, node.expand(index, x.shape), axis=time)
+    return reversed_order(node, x, node.int_values(1), time, batch)

@@ -9,7 +9,7 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
-from npusim.units import ceil_div
+from npusim.ops.geometry import same_pads
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,7 @@ def padded(window: SpatialWindow, sizes: Sequence[int]) -> SpatialWindow:
         return window
     begin, end = [], []
     for axis, size in enumerate(sizes):
-        stride = window.stride[axis]
-        total = max((ceil_div(size, stride) - 1) * stride + window.extent(axis) - size, 0)
-        small, large = total // 2, total - total // 2
+        small, large = same_pads(size, window.stride[axis], window.extent(axis))
         begin.append(small if window.auto_pad == "SAME_UPPER" else large)
         end.append(large if window.auto_pad == "SAME_UPPER" else small)
     return SpatialWindow(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.frontends.indexing import repeated
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
@@ -207,13 +208,7 @@ def tile(node: Node) -> Tensor:
     repeats = node.int_values(1)
     if len(repeats) != len(x.shape) or min(repeats, default=0) < 0:
         node.damaged(f"repeats {repeats} do not describe {list(x.shape)}")
-    if all(count == 1 for count in repeats):
-        return x
-    # A dimension of 1 before each one is repeated by a view. The reshape then makes the only copy.
-    one = [part for dim in x.shape for part in (1, dim)]
-    many = [part for count, dim in zip(repeats, x.shape, strict=True) for part in (count, dim)]
-    whole = [count * dim for count, dim in zip(repeats, x.shape, strict=True)]
-    return node.reshape(node.expand(node.reshape(x, one), many), whole)
+    return repeated(node, x, repeats)
 
 
 def _blocks(node: Node) -> tuple[Tensor, int, tuple[int, int, int, int]]:

@@ -1,0 +1,116 @@
+"""TFLite (LiteRT) models: ``load`` turns a file or its bytes into a Graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npusim.errors import InputError, ModelError, UsageError
+from npusim.graph import Graph
+from npusim.untrusted import FileKind
+
+if TYPE_CHECKING:
+    from npusim.frontends.tflite.importer import Importer
+    from npusim.frontends.tflite.reader import ModelRecord
+    from npusim.hw.config import Config
+
+Source = str | os.PathLike[str] | bytes
+
+MODEL = FileKind("TFLite model")
+IDENTIFIER = b"TFL3"
+"""Bytes 4 to 8 of every file."""
+
+
+def load(
+    source: Source,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
+    arrays: Mapping[str, Any] | None = None,
+    config: Config | None = None,
+) -> Graph:
+    """Import a TFLite model: the graph of its first signature, or its first graph.
+
+    Arguments as for :func:`npusim.frontends.onnx.load`; ``input_shapes`` fixes dimensions that the model leaves open,
+    which otherwise are as the file says, usually 1. Variables are inputs, and outputs named ``NAME.next``; see
+    :func:`variables`. Raises UsageError, ModelError, UnsupportedError, NeedsValueError, CompileError.
+    """
+    from npusim.ops.budget import Budget
+
+    importer = _importer(source, input_shapes, bind, arrays, Budget.of(config) if config else None)
+    return importer.run()
+
+
+def input_names(source: Source) -> list[str]:
+    """The names of the inputs of a model, without variables."""
+    from npusim.frontends.tflite.importer import names_of
+
+    return list(names_of(_read(source)).inputs.values())
+
+
+def shapes_of(
+    source: Source,
+    arrays: Mapping[str, Any],
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
+) -> dict[str, tuple[int, ...]]:
+    """``input_shapes`` with the shapes of the arrays added for inputs with open dimensions. Raises InputError for a
+    missing array or one of another rank."""
+    import numpy as np
+
+    from npusim.frontends.tflite.importer import names_of
+
+    model, shapes = _read(source), {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+    names = names_of(model)
+    for number, name in names.inputs.items():
+        record = model.subgraphs[names.subgraph].tensors[number]
+        if name in shapes or name in (bind or {}):
+            continue
+        if name not in arrays:
+            raise InputError(f"input {name!r} is missing: shape {list(record.shape)}")
+        if record.open:
+            shapes[name] = np.shape(arrays[name])
+    return shapes
+
+
+def variables(source: Source) -> tuple[dict[str, Any], dict[str, str]]:
+    """The variables of a model: their values in the first run by input name, and the input names by the names of the
+    outputs that become their next values; the arguments of :meth:`Session.state`."""
+    importer = _importer(source)
+    importer.run()
+    found = [variable for variable in importer.variables.values() if variable.source is not None]
+    arrays = {variable.source.name: variable.initial for variable in found if variable.source is not None}
+    return arrays, {
+        variable.feed: variable.source.name for variable in found if variable.feed and variable.source is not None
+    }
+
+
+def _importer(source: Source, *arguments: Any) -> Importer:
+    model = _read(source)
+    from npusim.frontends.tflite.importer import Importer
+
+    shapes, bind, arrays, budget = arguments or (None, None, None, None)
+    return Importer(model, shapes, bind, budget, arrays)
+
+
+def _read(source: Source) -> ModelRecord:
+    """The records of a file. Raises UsageError if it cannot be read, or without the packages that read it."""
+    try:
+        from npusim.frontends.tflite import reader
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("tflite", "flatbuffers"):
+            raise
+        raise UsageError("reading TFLite models needs the tflite package: pip install 'npusim[tflite]'") from None
+    if isinstance(source, bytes | bytearray):
+        return reader.parse(bytes(source), "the model")
+    path = Path(source)
+    try:
+        with MODEL.open(path) as file:
+            data = file.readall()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    if not data:
+        raise ModelError(f"{path}: is empty")
+    return reader.parse(data, str(path))

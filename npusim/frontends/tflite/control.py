@@ -1,0 +1,127 @@
+"""Variables, and operators with graphs: CALL_ONCE, IF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from npusim.dtypes import DType
+from npusim.frontends.tflite.operation import Operation
+from npusim.frontends.tflite.reader import SubgraphRecord
+from npusim.graph import Tensor
+from npusim.ops.base import Array
+from npusim.ops.build import GraphBuilder
+
+
+@dataclass(eq=False)
+class Variable:
+    """A tensor that keeps its value between runs.
+
+    ``initial``: its value in the first run, in storage form. ``source``: the input of the program that it is.
+    ``current``: its value at this point of the import. ``feed``: the output that becomes its next value.
+    """
+
+    name: str
+    initial: Array | None = None
+    source: Tensor | None = None
+    current: Tensor | None = None
+    feed: str | None = None
+
+
+@dataclass(eq=False)
+class Frame:
+    """One graph during import. ``values``: its tensors that are known so far, by number."""
+
+    record: SubgraphRecord
+    prefix: str = ""
+    depth: int = 0
+    values: dict[int, Any] = field(default_factory=dict)
+
+
+class Graphs(Protocol):
+    """What these importers need of the importer of the model."""
+
+    builder: GraphBuilder
+    variables: dict[str, Variable]
+
+    def variable(self, name: str) -> Variable:
+        """The variable of a name."""
+
+    def read_variable(self, variable: Variable, dtype: DType) -> Tensor:
+        """The current value of a variable."""
+
+    def body(self, op: Operation, number: int, values: Sequence[Any], frame: Frame) -> list[Any]:
+        """Import a graph of the model in place of an operation; returns its outputs."""
+
+
+def _call_once(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    """Initialise variables with constants, before the first run."""
+    importer.body(op, int(op.option("CallOnceOptions", "InitSubgraphIndex")), [], frame)
+    for variable in importer.variables.values():
+        if variable.current is not None and variable.source is None:
+            if variable.current.data is None:
+                op.refuse(f"the first value of variable {variable.name!r} is not a constant")
+            variable.initial, variable.current = variable.current.data, None
+    return []
+
+
+def _var_handle(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    container, name = (op.option("VarHandleOptions", field) or b"" for field in ("Container", "SharedName"))
+    return [importer.variable("/".join(part.decode("utf-8", "replace") for part in (container, name) if part))]
+
+
+def _variable(op: Operation, value: Any) -> Variable:
+    if not isinstance(value, Variable):
+        op.damaged("input 0 must be a variable")
+    return value
+
+
+def _read_variable(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    return [importer.read_variable(_variable(op, values[0] if values else None), op.dtype_of(op.results[0]))]
+
+
+def _assign_variable(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    variable, tensor = _variable(op, values[0] if values else None), op.input(1)
+    if variable.initial is not None and variable.initial.shape != tensor.shape:
+        op.refuse(f"variable {variable.name!r} is {list(variable.initial.shape)}, the new value {list(tensor.shape)}")
+    if variable.current is None and variable.initial is not None:
+        # Its old value is an input all the same, because the new one becomes its value in the next run.
+        importer.read_variable(variable, tensor.dtype)
+    variable.current = tensor
+    return []
+
+
+def _if(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    """The taken branch of a known condition. Otherwise both are computed and the results are selected."""
+    condition = op.input(0)
+    if condition.dtype is not DType.BOOL or condition.size != 1:
+        op.damaged(f"the condition must be one bool, is {condition.dtype.label}{list(condition.shape)}")
+    graphs = [int(op.option("IfOptions", f"{name}SubgraphIndex")) for name in ("Then", "Else")]
+    known = importer.builder.value_of(condition)
+    if known is not None:
+        return importer.body(op, graphs[0 if known.reshape(-1)[0] else 1], values[1:], frame)
+    before = {name: variable.current for name, variable in importer.variables.items()}
+    branches = [importer.body(op, graph, values[1:], frame) for graph in graphs]
+    if {name: variable.current for name, variable in importer.variables.items()} != before:
+        op.refuse("a branch that assigns a variable needs a condition that is known before the run")
+    results: list[Any] = []
+    for a, b in zip(*branches, strict=True):
+        if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+            results.append(b if isinstance(a, Tensor) else a)  # of an operation that is refused
+            continue
+        if a.shape != b.shape or a.dtype is not b.dtype:
+            op.refuse(f"branches with outputs of shapes {list(a.shape)} and {list(b.shape)} need a known condition")
+        results.append(op.add("select", op.reshape(condition, ()), a, b))
+    return results
+
+
+Control = Callable[["Graphs", Operation, Sequence[Any], "Frame"], list[Any]]
+CONTROL: Mapping[str, Control] = {
+    "ASSIGN_VARIABLE": _assign_variable,
+    "CALL_ONCE": _call_once,
+    "IF": _if,
+    "READ_VARIABLE": _read_variable,
+    "VAR_HANDLE": _var_handle,
+}
+"""Importers of operators that need more than tensors."""
