@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import UnsupportedError, UsageError
+from npusim.errors import UnsupportedError
 from npusim.frontends import tflite
 from npusim.frontends.tflite import load as load_tflite
 from npusim.graph import Graph
@@ -90,8 +90,7 @@ def digest_file(path: Path, limit: int | None = None, *, values: bool = True) ->
 
 
 def is_tflite(source: Source) -> bool:
-    """Whether a source is a TFLite model. Raises UsageError for a file that cannot be read, UnsupportedError for a
-    format that is not read."""
+    """Whether a source is a TFLite model. Raises UnsupportedError for a format that is not read."""
     if isinstance(source, bytes | bytearray):
         return bytes(source[4:8]) == tflite.IDENTIFIER
     if not isinstance(source, str | os.PathLike):
@@ -100,8 +99,8 @@ def is_tflite(source: Source) -> bool:
     try:
         with tflite.MODEL.open(path) as file:
             head = file.read(8)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except OSError:
+        return False  # the reader of the other format reports it
     if head[4:8] == tflite.IDENTIFIER:
         return True
     suffix = path.suffix.lower()
