@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npusim.dtypes import DType
 from npusim.frontends.onnx.control import MAX_ITERATIONS
 from npusim.frontends.onnx.node import Node
+from npusim.frontends.onnx.operators.quantised import dequantized_product, range_parameters
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
@@ -44,6 +45,8 @@ class Cell:
     clip: float
     linear_before_reset: bool
     input_forget: bool
+    parameters: tuple[Tensor, Tensor] | None = None
+    """Scale and zero point of 8-bit weights."""
 
     def activate(self, index: int, x: Tensor) -> Tensor:
         """Activation function ``index`` of the direction, after the optional clip."""
@@ -91,7 +94,7 @@ class Cell:
     def _lstm(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         """Gates in the order input, output, forget, cell."""
         node, (h, c) = self.node, state
-        total = self.add(x, node.add("matmul", h, self.weights, self.bias))
+        total = self.add(x, product(node, h, self.weights, self.bias, self.parameters))
         raw = [self.part(total, gate) for gate in range(4)]
         if self.peepholes:
             raw[0] = self.add(raw[0], self.mul(self.peepholes[0], c))
@@ -179,9 +182,27 @@ def _cells(node: Node, hidden: int, directions: int, like: Tensor) -> list[tuple
             row = _direction(node, peephole, index)
             vectors = [node.slice(row, 0, part * hidden, hidden) for part in range(3)]
         own = node.slice(pair, 0, width, width)
-        cell = Cell(node, hidden, recurrent, own, functions, vectors, clip, *flags)
+        cell = Cell(node, hidden, recurrent, own, functions, vectors, clip, *flags, _parameters(node, index, 10))
         cells.append((cell, weights, node.slice(pair, 0, 0, width)))
     return cells
+
+
+def _parameters(node: Node, direction: int, at: int) -> tuple[Tensor, Tensor] | None:
+    """Scale and zero point, inputs ``at`` and ``at`` + 1, of the weights of one direction: numbers, or one per gate."""
+    scale, zero = node.optional(at), node.optional(at + 1)
+    if scale is None or zero is None:
+        return None
+    first, second = (node.slice(each, 0, direction, 1) for each in (scale, zero))
+    return node.reshape(first, first.shape[1:]), node.reshape(second, second.shape[1:])
+
+
+def product(node: Node, x: Tensor, w: Tensor, bias: Tensor, parameters: tuple[Tensor, Tensor] | None) -> Tensor:
+    """x times weights, plus a bias. 8-bit weights are multiplied by x as integers with a scale of its own."""
+    if parameters is None:
+        return node.add("matmul", x, w, bias)
+    scale, zero = range_parameters(node, x)
+    numbers = node.add("quantize", x, scale, node.cast(zero, DType.INT32), to=DType.UINT8)
+    return dequantized_product(node, numbers, w, (scale, parameters[0]), zero, parameters[1], bias)
 
 
 def _check(node: Node, x: Tensor, directions: int) -> int:
@@ -213,7 +234,7 @@ def recurrent(node: Node) -> list[Tensor]:
         state = _initial(node, 2 if node.op_type == "LSTM" else 1, index, (batch, hidden), batch_first, x)
         # One product for all steps: the contribution of inputs does not depend on the state, and a large product fills
         # the array.
-        share = node.add("matmul", flat, weights, bias)
+        share = product(node, flat, weights, bias, _parameters(node, index, 8))
         outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
         sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))
         finals.append([node.reshape(tensor, (1, batch, hidden)) for tensor in state])
@@ -224,24 +245,16 @@ def recurrent(node: Node) -> list[Tensor]:
     return [y, *last]
 
 
-_INTEGER = DType.INT8, DType.UINT8
-
-
-@handles(
-    "DynamicQuantizeLSTM",
-    domain=MICROSOFT,
-    limits=[*_LIMITS, "inputs and states are not rounded to 8 bits, weights are those of the model"],
-)
+@handles("DynamicQuantizeLSTM", domain=MICROSOFT, limits=_LIMITS)
 def dynamic_quantize_lstm(node: Node) -> list[Tensor]:
-    """Import DynamicQuantizeLSTM: an LSTM with 8-bit weights [directions, inputs, gates * H]."""
-    weights = []
-    for index, at in ((1, 8), (2, 10)):
-        w, scale, zero = (node.input(i) for i in (index, at, at + 1))
-        if len(w.shape) != 3 or w.dtype not in _INTEGER:
+    """Import DynamicQuantizeLSTM: an LSTM with 8-bit weights [directions, inputs, gates * H], which multiplies inputs
+    and states that it rounds to 8 bits."""
+    inputs = [*node.inputs, *[None] * (12 - len(node.inputs))]
+    for index in (1, 2):
+        w = node.input(index)
+        if inputs[6 + 2 * index] is None or inputs[7 + 2 * index] is None:
+            node.damaged(f"scale and zero point of input {index} are required")
+        if len(w.shape) != 3 or w.dtype not in (DType.INT8, DType.UINT8):
             node.damaged(f"input {index} must be int8 or uint8 [directions, inputs, gates], is {list(w.shape)}")
-        rows = node.transpose(w, (0, 2, 1))
-        # One parameter per direction, or one per direction and gate.
-        shape = (rows.shape[0], scale.size // rows.shape[0], 1)
-        less = node.reshape(node.cast(zero, DType.INT32), shape)
-        weights.append(node.add("dequantize", rows, node.reshape(scale, shape), less, to=DType.FLOAT32))
-    return recurrent(node.acting_as("LSTM", [node.input(0), *weights, *node.inputs[3:8]], 14))
+        inputs[index] = node.transpose(w, (0, 2, 1))
+    return recurrent(node.acting_as("LSTM", inputs, 14))
