@@ -19,8 +19,11 @@ from npusim.errors import UsageError
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the description with the fitted values."
 )
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, help="Processes that compile and simulate.")
 @json_option("all keys and points")
-def fit(points: Path, config: str, free: str, allow_sourced: bool, out: Path | None, json_file: str | None) -> None:
+def fit(
+    points: Path, config: str, free: str, allow_sourced: bool, out: Path | None, jobs: int, json_file: str | None
+) -> None:
     """Find the values of some keys with which simulated times agree best with measured ones.
 
     POINTS.CSV has a row for each measured layer or network, see docs/reference/fit.md. The result has an interval for
@@ -31,6 +34,7 @@ def fit(points: Path, config: str, free: str, allow_sourced: bool, out: Path | N
     Examples:
       npusim fit points.csv my.toml --free dram.latency,dram.efficiency
       npusim fit points.csv my.toml --free vector.cost.transcendental --out fitted.toml
+      npusim fit networks.csv my.toml --free dram.bandwidth,dram.efficiency --jobs 2
     """
     from npusim.explore.fit.parameters import free_keys
     from npusim.explore.fit.points import read_points
@@ -47,7 +51,7 @@ def fit(points: Path, config: str, free: str, allow_sourced: bool, out: Path | N
             raise UsageError(f"--out: {config} is the JSON of a run; values can be written into a TOML file only")
     measured = read_points(points, device)
     with progress(f"fitting {len(keys)} keys of {device.name} to {len(measured)} points"):
-        found = solve(device, measured, keys)
+        found = solve(device, measured, keys, jobs)
     if out is not None:
         with replacing(out) as draft:
             draft.write_text(fitted_toml(found, description_file(device.origin), points), encoding="utf-8")

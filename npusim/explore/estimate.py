@@ -181,6 +181,11 @@ class Estimator:
             raise ConfigError(problems)
         return arrays, others
 
+    def varies(self, key: str) -> bool:
+        """Whether designs with different values of a key, by its dotted name, are estimated in one pass."""
+        name, entry = known_keys().get(key, (key, None))
+        return entry is not None and self._may_vary(name, entry.kind, {})
+
     def _may_vary(self, key: str, kind: ValueType, columns: Mapping[str, Sequence[object]]) -> bool:
         """Whether a key is a number that only costs depend on, and no section that contains it is among the columns."""
         config = self._base
@@ -219,7 +224,7 @@ class Estimator:
         for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
             some = designs.take(chunk)
             best = _plan(network, some, config.cores)
-            time_ps: Array = np.sum([figures.ps for figures in best.layers], axis=0)
+            time_ps: Array = np.sum([np.zeros(some.count), *(figures.ps for figures in best.layers)], axis=0)
             result.put(rows[chunk], network, best, time_ps, energy(network.layers, some, best, time_ps))
             # Attentions were expected to fit, and do not.
             without = np.flatnonzero(np.isinf(time_ps))

@@ -21,7 +21,8 @@ from npusim.work import MatrixWork
 
 def energy(layers: list[EstimatedLayer], designs: Designs, plan: Plan, time_ps: Array) -> Array:
     """Femtojoules of one inference on each design; nan if one of its actions has no price."""
-    counts = np.sum([figures.counts for figures in plan.layers], axis=0)
+    none = np.zeros((len(COUNTS), designs.count))  # a network of views alone has no layers
+    counts = np.sum([none, *(figures.counts for figures in plan.layers)], axis=0)
     done = _actions(layers, plan, designs, dict(zip(COUNTS, counts, strict=True)), time_ps)
     if designs.config.constants is not None and np.any(done[act.DRAM]):
         return np.full(designs.count, np.nan)  # bytes from the memory for constants are not counted separately

@@ -2,14 +2,18 @@
 
 The error of a point is ln(simulated / measured). The objective is the sum of a loss that grows linearly for large
 errors, so that a few bad measurements do not decide the result; its scale is the typical error at the start. Times are
-steps of the keys wherever the compiler chooses another schedule, so the search uses no derivatives (SciPy's COBYQA),
-from the best of a few starting points; robust least squares on differences refine its result.
+steps of the keys wherever the compiler chooses another schedule, so the search uses no derivatives: points of a Sobol
+sequence in boxes that become smaller around the best one. It uses estimates, which are corrected at the best device
+that has been simulated, as far as they follow the keys. Robust least squares on differences of simulations refine its
+result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +26,29 @@ from npusim.explore.fit.points import MeasuredPoint
 from npusim.hw.config import Config
 
 if TYPE_CHECKING:
+    from multiprocessing.pool import Pool
     from types import ModuleType
+
+    from npusim.explore.estimate import Estimator
 
 Floats = npt.NDArray[np.float64]
 CONFIDENCE = 0.95
 FOLDS = 5
 _IMPOSSIBLE = math.log(1e6)
 """The error of a point on a device that cannot run it."""
-_STARTS = 8
-"""Starting points looked at for each free key; a Sobol sequence between the bounds."""
-_SEARCHES = 2
-"""Searches, from the best starting points."""
-_RADII = 0.3, 1e-2
-"""First and last trust radius of a search, as logarithms of factors."""
-_MOST_TRIALS = 100
-"""Devices that a search may try for each free key."""
-_MOST_STEPS = 12
-_MOST_ROUNDS = 12
+_FIRST, _LATER = 16, 8
+"""Places that are looked at for each free key: in all of the bounds, then in each smaller box."""
+_SHRINKS = 0.35
+_BOXES = 4
+"""How a box becomes smaller, and boxes of a search."""
+_NEAR = 0.7
+"""Half the first box of a search that follows another one, as a logarithm of a factor."""
+_LINE = tuple(sign * step for step in (0.35, 0.7, 1.4, 2.1) for sign in (-1, 1))
+"""Steps along each key behind these searches, as logarithms of factors."""
+_SEARCHES = 3
+"""Searches with estimates, each of which is corrected at the result of the one before."""
+_MOST_STEPS = 6
+_MOST_ROUNDS = 6
 """Steps of a refinement behind a search, and refinements."""
 _TUNING = 2.5
 """Errors larger than this many times the scale count as bad measurements: with normal errors little is lost."""
@@ -83,38 +93,56 @@ class Fit:
     devices: int
 
 
-def fit(config: Config, points: Sequence[MeasuredPoint], keys: Sequence[FreeKey]) -> Fit:
-    """Fit keys to points.
+def fit(config: Config, points: Sequence[MeasuredPoint], keys: Sequence[FreeKey], jobs: int = 1) -> Fit:
+    """Fit keys to points, with ``jobs`` processes. The result does not depend on their number.
 
     Raises UsageError for too few points, or if SciPy is missing.
     """
     if len(points) <= len(keys):
         raise UsageError(f"{len(points)} points cannot determine {len(keys)} keys: at least {len(keys) + 1} are needed")
     optimize = _scipy("optimize")
-    problem = _Problem(config, points, keys)
+    with _pool(points, jobs) as pool:
+        return _fit(optimize, _Problem(config, points, keys, pool), keys)
+
+
+@contextlib.contextmanager
+def _pool(points: Sequence[MeasuredPoint], jobs: int) -> Iterator[Pool | None]:
+    if jobs == 1:
+        yield None
+        return
+    # Spawned, not forked: a process with threads must not be copied.
+    with multiprocessing.get_context("spawn").Pool(jobs, _begin, (points,)) as pool:
+        yield pool
+
+
+def _fit(optimize: ModuleType, problem: _Problem, keys: Sequence[FreeKey]) -> Fit:
     given = np.array([key.coordinate(key.given) for key in keys])
-    every = np.arange(len(points))
     scale = _spread(problem.errors(given))
-    best = problem.search(optimize, problem.starts(given, scale), scale)
+    best = problem.search(given, scale)
     for step in (*_STEPS, *_STEPS[-1:] * _MOST_ROUNDS):
         # Bad measurements have less weight with the scale of the errors that are left. It falls in steps, or the points
         # that happen to fit first would turn the others into bad measurements.
         before, spread = best, _spread(problem.errors(best))
         scale = max(spread, scale / 4)
-        best = problem.refine(optimize, before, every, scale, step)
+        best = problem.refine(optimize, before, scale, step)
         if best is before and scale == spread and step == _STEPS[-1]:
             break
-    best = np.array([key.rounded(at) for key, at in zip(keys, best, strict=True)])
+    # Short values, unless they fit less well.
+    short = np.array([key.rounded(at) for key, at in zip(keys, best, strict=True)])
+    best = min(short, best, given, key=lambda at: problem.loss(problem.errors(at), scale))
     jacobian = problem.jacobian(best, _STEPS[-1])
     alike, useless = _indistinct(jacobian, keys)
+    kept = np.where([key.key in useless for key in keys], given, best)
+    if problem.loss(problem.errors(kept), scale) <= problem.loss(problem.errors(best), scale):
+        best = kept  # what the points do not depend on has no reason to change
     half = _half_widths(jacobian, problem.errors(best), scale)
     return Fit(
         config=problem.device(best),
         keys=tuple(_fitted(key, at, width, alike, useless) for key, at, width in zip(keys, best, half, strict=True)),
-        points=tuple(points),
+        points=tuple(problem.points),
         given_errors=_relative(problem.errors(given)),
         errors=_relative(problem.errors(best)),
-        left_out=_relative(_left_out(problem, optimize, best, scale)),
+        left_out=_relative(problem.left_out(optimize, best, jacobian, scale)),
         alike=tuple(alike),
         devices=problem.devices,
     )
@@ -132,10 +160,14 @@ def _scipy(module: str) -> ModuleType:
 class _Problem:
     """Errors of devices; each device is simulated once."""
 
-    def __init__(self, config: Config, points: Sequence[MeasuredPoint], keys: Sequence[FreeKey]) -> None:
-        self._config, self._points, self._keys = config, points, keys
+    def __init__(
+        self, config: Config, points: Sequence[MeasuredPoint], keys: Sequence[FreeKey], pool: Pool | None
+    ) -> None:
+        self.points = points
+        self._config, self._keys, self._pool = config, keys, pool
         self._known: dict[tuple[Any, ...], Floats] = {}
         self._low, self._high = (np.array(ends) for ends in zip(*(key.bounds for key in keys), strict=True))
+        self._estimators: list[Estimator] | None = None
 
     @property
     def devices(self) -> int:
@@ -148,69 +180,163 @@ class _Problem:
 
     def errors(self, at: Floats) -> Floats:
         """ln(simulated / measured) of each point."""
-        values = tuple(key.value(each) for key, each in zip(self._keys, at, strict=True))
-        if values not in self._known:
-            try:
-                device = self.device(at)
-            except ConfigError:  # values that contradict each other
-                self._known[values] = np.full(len(self._points), _IMPOSSIBLE)
-            else:
-                self._known[values] = np.array([_error(point, device) for point in self._points])
-        return self._known[values]
+        return self.errors_at([at])[0]
 
-    def loss(self, at: Floats, rows: npt.NDArray[np.intp], scale: float) -> float:
-        """The robust sum over some points (soft L1): squares of small errors, twice the size of large ones."""
-        relative = self.errors(at)[rows] / (_TUNING * scale)
+    def errors_at(self, places: Sequence[Floats]) -> list[Floats]:
+        """The same for several places. Points of a place, and places, are simulated in parallel."""
+        names = [tuple(key.value(each) for key, each in zip(self._keys, at, strict=True)) for at in places]
+        count, devices = len(self.points), {}
+        for values, at in zip(names, places, strict=True):
+            if values not in self._known:
+                self._known[values] = np.full(count, _IMPOSSIBLE)
+                with contextlib.suppress(ConfigError):  # values that contradict each other
+                    devices[values] = self.device(at)
+        tasks = [(number, device) for device in devices.values() for number in range(count)]
+        if self._pool is not None:
+            found = self._pool.map(_simulated, tasks, chunksize=1)
+        else:
+            found = [_error(self.points[number], device) for number, device in tasks]
+        for number, values in enumerate(devices):
+            self._known[values] = np.array(found[number * count : (number + 1) * count])
+        return [self._known[values] for values in names]
+
+    def loss(self, errors: Floats, scale: float) -> float:
+        """The robust sum over the points (soft L1): squares of small errors, twice the size of large ones."""
+        relative = errors / (_TUNING * scale)
         return float(np.sum(2 * (np.sqrt(1 + relative**2) - 1)))
 
-    def starts(self, given: Floats, scale: float) -> list[Floats]:
-        """The given values, and the best ones of a Sobol sequence between the bounds."""
-        sampler = _scipy("stats").qmc.Sobol(len(self._keys), scramble=False)
-        count = 1 << math.ceil(math.log2(_STARTS * len(self._keys)))
-        places = self._low + sampler.random(count) * (self._high - self._low)
-        every = np.arange(len(self._points))
-        return [given, *sorted(places, key=lambda at: self.loss(at, every, scale))[: _SEARCHES - 1]]
+    def search(self, given: Floats, scale: float) -> Floats:
+        """The place of least loss that is found by estimates, or by simulations if estimates do not follow the keys."""
+        best = np.clip(given, self._low, self._high)
+        if self.estimated([best]) is None:
+            return self._boxes(self.errors_at, best, scale, self._high - self._low)
+        tried, half = [best], self._high - self._low
+        for _ in range(_SEARCHES):
+            best = min(tried, key=self._simulated_loss(scale))
+            tried.append(self._boxes(self._corrected(tried[-1]), best, scale, half))
+            half = np.full(len(self._keys), _NEAR)
+            if np.abs(tried[-1] - tried[-2]).max() < _STEPS[-1]:
+                break
+        return self._along_keys(min(tried, key=self._simulated_loss(scale)))
 
-    def search(self, optimize: ModuleType, starts: Sequence[Floats], scale: float) -> Floats:
-        """The place of least loss that searches from some places find."""
-        first, last = _RADII
-        every = np.arange(len(self._points))
-        found = list(starts)
-        for start in starts:
-            result = optimize.minimize(
-                lambda at: self.loss(at, every, scale),
-                np.clip(start, self._low, self._high),
-                method="COBYQA",
-                bounds=optimize.Bounds(self._low, self._high),
-                options={"initial_tr_radius": first, "final_tr_radius": last, "maxfev": _MOST_TRIALS * len(self._keys)},
-            )
-            found.append(np.asarray(result.x, np.float64))
-        return min(found, key=lambda at: self.loss(at, every, scale))
+    def _along_keys(self, best: Floats) -> Floats:
+        """The place of least loss on a line for each key through a place, at the scale of its errors: out of a region
+        where a key has no effect, differences show no way."""
+        scale = _spread(self.errors(best))
+        for number in range(len(self._keys)):
+            places = []
+            for step in _LINE:
+                place = best.copy()
+                place[number] = np.clip(best[number] + step, self._low[number], self._high[number])
+                places.append(place)
+            losses = [self.loss(each, scale) for each in self.errors_at([best, *places])]
+            best = [best, *places][int(np.argmin(losses))]
+        return best
 
-    def refine(
-        self, optimize: ModuleType, start: Floats, rows: npt.NDArray[np.intp], scale: float, step: float
+    def _simulated_loss(self, scale: float) -> Callable[[Floats], float]:
+        return lambda at: self.loss(self.errors(at), scale)
+
+    def _corrected(self, anchor: Floats) -> Callable[[Sequence[Floats]], Sequence[Floats]]:
+        """Errors by estimates times factors that make them exact at a place."""
+
+        def errors(places: Sequence[Floats]) -> Sequence[Floats]:
+            found = self.estimated([anchor, *places])
+            assert found is not None
+            return [each + (self.errors(anchor) - found[0]) for each in found[1:]]
+
+        return errors
+
+    def _boxes(
+        self, errors: Callable[[Sequence[Floats]], Sequence[Floats]], best: Floats, scale: float, half: Floats
     ) -> Floats:
-        """The place of least loss of some points near a place, by robust least squares on differences of ``step``."""
+        """The place of least loss of a Sobol sequence in boxes that become smaller around the best place."""
+        sampler = _scipy("stats").qmc.Sobol(len(self._keys), scramble=False)
+        (least,) = (self.loss(each, scale) for each in errors([best]))
+        for number in range(_BOXES):
+            count = 1 << math.ceil(math.log2((_FIRST if number == 0 else _LATER) * len(self._keys)))
+            low, high = np.maximum(self._low, best - half), np.minimum(self._high, best + half)
+            places = list(low + sampler.random(count) * (high - low))
+            losses = [self.loss(each, scale) for each in errors(places)]
+            if min(losses) < least:
+                best, least = places[int(np.argmin(losses))], min(losses)
+            half = half * _SHRINKS
+        return best
+
+    def estimated(self, places: Sequence[Floats]) -> list[Floats] | None:
+        """ln(estimated / measured) of each point at some places; None if estimates do not follow all keys."""
+        if self._estimators is None:
+            self._estimators = self._new_estimators()
+        if not self._estimators:
+            return None
+        values = [[key.value(each) for key, each in zip(self._keys, at, strict=True)] for at in places]
+        columns = {key.key: [row[number] for row in values] for number, key in enumerate(self._keys)}
+        found = {id(each): each.estimate(columns) for each in self._estimators}
+        rows = []
+        for each, point in zip(self._estimators, self.points, strict=True):
+            estimates = found[id(each)]
+            known = estimates.fits & (estimates.time_ps > 0)
+            times = np.where(known, estimates.time_ps, point.measured_ps)
+            rows.append(np.where(known, np.log(times / point.measured_ps), _IMPOSSIBLE))
+        return list(np.stack(rows, axis=1))
+
+    def _new_estimators(self) -> list[Estimator]:
+        """An estimator of each point; none if a point has no estimate, or a key is not followed."""
+        from npusim.explore.estimate import Estimator
+
+        graphs: dict[int, Estimator] = {}
+        try:
+            for point in self.points:
+                if id(point.graph) not in graphs:
+                    found = graphs[id(point.graph)] = Estimator(point.graph.graph, self._config)
+                    first = found.estimate({key.key: [key.given] for key in self._keys})
+                    if not (
+                        first.fits[0] and first.time_ps[0] > 0 and all(found.varies(key.key) for key in self._keys)
+                    ):
+                        return []
+        except NpusimError:
+            return []
+        return [graphs[id(point.graph)] for point in self.points]
+
+    def refine(self, optimize: ModuleType, start: Floats, scale: float, step: float) -> Floats:
+        """The place of least loss near a place, by robust least squares on differences of ``step``."""
         margin = 1e-6 * (self._high - self._low)
         result = optimize.least_squares(
-            lambda at: self.errors(at)[rows],
+            self.errors,
             np.clip(start, self._low + margin, self._high - margin),
-            jac=lambda at: self.jacobian(at, step)[rows],
+            jac=lambda at: self.jacobian(at, step),
             bounds=(self._low, self._high),
             loss="soft_l1",
             f_scale=_TUNING * scale,
             max_nfev=_MOST_STEPS,
         )
-        return min(start, np.asarray(result.x, np.float64), key=lambda at: self.loss(at, rows, scale))
+        return min(start, np.asarray(result.x, np.float64), key=self._simulated_loss(scale))
+
+    def left_out(self, optimize: ModuleType, best: Floats, jacobian: Floats, scale: float) -> Floats:
+        """The error of each point on a device that was fitted to the points of other folds only, by differences."""
+        errors = self.errors(best)
+        fold = np.arange(len(errors)) % FOLDS
+        found = np.empty(len(errors))
+        for number in range(min(FOLDS, len(errors))):
+            kept, behind = fold != number, fold == number
+            result = optimize.least_squares(
+                lambda moved, kept=kept: errors[kept] + jacobian[kept] @ moved,
+                np.zeros(len(self._keys)),
+                loss="soft_l1",
+                f_scale=_TUNING * scale,
+            )
+            place = np.clip(best + np.clip(result.x, -_NEAR, _NEAR), self._low, self._high)
+            found[behind] = self.errors(place)[behind]
+        return found
 
     def jacobian(self, at: Floats, step: float) -> Floats:
         """Change of each point's error by the coordinate of each key, by differences to both sides."""
+        ends = [[self._beside(at, number, sign * step) for sign in (-1, 1)] for number in range(len(self._keys))]
+        errors = self.errors_at([place for both in ends for place in both])
         columns = []
-        for number, key in enumerate(self._keys):
-            ends = [self._beside(at, number, sign * step) for sign in (-1, 1)]
-            spans = [key.coordinate(key.value(end[number])) for end in ends]
-            change = self.errors(ends[1]) - self.errors(ends[0])
-            columns.append(change / (spans[1] - spans[0]) if spans[1] > spans[0] else np.zeros(len(self._points)))
+        for number, (key, both) in enumerate(zip(self._keys, ends, strict=True)):
+            low, high = (key.coordinate(key.value(place[number])) for place in both)
+            change = errors[2 * number + 1] - errors[2 * number]
+            columns.append(change / (high - low) if high > low else np.zeros(len(self.points)))
         return np.stack(columns, axis=1)
 
     def _beside(self, at: Floats, number: int, step: float) -> Floats:
@@ -222,6 +348,20 @@ class _Problem:
                 break
             step *= 2
         return changed
+
+
+_points: Sequence[MeasuredPoint] = ()
+"""In a process of a pool: the points."""
+
+
+def _begin(points: Sequence[MeasuredPoint]) -> None:
+    global _points  # noqa: PLW0603 sent once to each process
+    _points = points
+
+
+def _simulated(task: tuple[int, Config]) -> float:
+    number, device = task
+    return _error(_points[number], device)
 
 
 def _error(point: MeasuredPoint, device: Config) -> float:
@@ -278,16 +418,3 @@ def _fitted(key: FreeKey, at: float, half: float, alike: Sequence[tuple[str, ...
         return FittedKey(key.key, given, value, "", "", f"cannot be told apart from {', '.join(others)}")
     low, high = (key.text(key.rounded(end)) for end in (at - half, at + half))
     return FittedKey(key.key, given, value, low, high)
-
-
-def _left_out(problem: _Problem, optimize: ModuleType, best: Floats, scale: float) -> Floats:
-    """The error of each point on a device that was fitted to the points of other folds only."""
-    count = len(problem.errors(best))
-    folds = min(FOLDS, count)
-    found = np.empty(count)
-    for fold in range(folds):
-        rows = np.arange(count)
-        behind = rows % folds == fold
-        place = problem.refine(optimize, best, rows[~behind], scale, _STEPS[-1])
-        found[behind] = problem.errors(place)[behind]
-    return found

@@ -213,6 +213,13 @@ def test_columns_must_be_alike(estimator: Estimator) -> None:
         estimator.estimate({})
 
 
+def test_a_network_without_layers_takes_no_time() -> None:
+    found = Estimator(GraphBuilder("none").finish([]), EDGE).estimate({"dram.bandwidth": ["1 GB/s", "2 GB/s"]})
+    assert found.fits.all()
+    assert (found.time_ps == 0).all()
+    assert (found.dram_bytes == 0).all()
+
+
 def test_where_nothing_fits_nothing_is_known() -> None:
     net = Net("wide")
     graph = net.finish(net.conv(net.input(1, 64, 64, 8), 8, (3, 3)))

@@ -10,6 +10,7 @@ import pytest
 
 from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.errors import InputError, UsageError
+from npusim.explore.evaluate import simulate
 from npusim.explore.fit.parameters import comments_of, free_keys, numeric_keys
 from npusim.explore.fit.points import MeasuredPoint, read_points
 from npusim.explore.fit.solve import Fit, fit
@@ -76,6 +77,35 @@ def test_values_of_a_description_are_found_again(tmp_path: Path) -> None:
     assert max(map(abs, found.left_out)) < 0.001
     assert "0.0% fitted" in text(found)
     assert len(as_json(found)["points"]) == len(points)
+
+
+@pytest.mark.slow
+def test_estimates_and_processes_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = load_config("tiny")
+    given = truth.with_(**{"dram.latency": truth.dram.latency_ps * 3})
+    points = simulated(read_points(points_file(tmp_path), truth), truth)
+    keys = free_keys(given, ("dram.latency",))
+    one, two = (fit(given, points, keys, jobs) for jobs in (1, 2))
+    assert (one.keys, one.errors, one.left_out, one.devices) == (two.keys, two.errors, two.left_out, two.devices)
+    monkeypatch.setattr("npusim.explore.estimate.Estimator.varies", lambda *_: False)
+    simulated_only = fit(given, points, keys)
+    assert simulated_only.keys[0].value == one.keys[0].value
+    assert one.devices < simulated_only.devices + 8
+
+
+def test_points_of_one_model_and_devices_that_differ_in_the_host_are_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truth = load_config("tiny")
+    lines = "model,time_us,shape,scope\nadd,1,1x8x8x4,device\nadd,2,1x8x8x4,device\nadd,3,1x8x8x4,host\n"
+    points = read_points(points_file(tmp_path, lines), truth)
+    runs = []
+    monkeypatch.setattr("npusim.explore.fit.points.simulate", lambda *args: (runs.append(args), simulate(*args))[1])
+    for config in (truth, truth.with_(**{"host.irq": "5 ms"})):
+        for point in points:
+            point.simulated_ps(config)
+    # One for the device, and one for each host.
+    assert len(runs) == 3
 
 
 @dataclass(frozen=True)
