@@ -50,6 +50,8 @@ _SEARCHES = 3
 _MOST_STEPS = 6
 _MOST_ROUNDS = 6
 """Steps of a refinement behind a search, and refinements."""
+_SHORT = 1e-3
+"""The loss that short values may add, of the squares of relative errors."""
 _TUNING = 2.5
 """Errors larger than this many times the scale count as bad measurements: with normal errors little is lost."""
 _LEAST_SCALE = 1e-6
@@ -127,9 +129,11 @@ def _fit(optimize: ModuleType, problem: _Problem, keys: Sequence[FreeKey]) -> Fi
         best = problem.refine(optimize, before, scale, step)
         if best is before and scale == spread and step == _STEPS[-1]:
             break
+    best = min(best, given, key=problem.simulated_loss(scale))
     # Short values, unless they fit less well.
     short = np.array([key.rounded(at) for key, at in zip(keys, best, strict=True)])
-    best = min(short, best, given, key=lambda at: problem.loss(problem.errors(at), scale))
+    if problem.loss(problem.errors(short), scale) <= problem.loss(problem.errors(best), scale) + _SHORT:
+        best = short
     jacobian = problem.jacobian(best, _STEPS[-1])
     alike, useless = _indistinct(jacobian, keys)
     kept = np.where([key.key in useless for key in keys], given, best)
@@ -212,12 +216,12 @@ class _Problem:
             return self._boxes(self.errors_at, best, scale, self._high - self._low)
         tried, half = [best], self._high - self._low
         for _ in range(_SEARCHES):
-            best = min(tried, key=self._simulated_loss(scale))
+            best = min(tried, key=self.simulated_loss(scale))
             tried.append(self._boxes(self._corrected(tried[-1]), best, scale, half))
             half = np.full(len(self._keys), _NEAR)
             if np.abs(tried[-1] - tried[-2]).max() < _STEPS[-1]:
                 break
-        return self._along_keys(min(tried, key=self._simulated_loss(scale)))
+        return self._along_keys(min(tried, key=self.simulated_loss(scale)))
 
     def _along_keys(self, best: Floats) -> Floats:
         """The place of least loss on a line for each key through a place, at the scale of its errors: out of a region
@@ -233,7 +237,8 @@ class _Problem:
             best = [best, *places][int(np.argmin(losses))]
         return best
 
-    def _simulated_loss(self, scale: float) -> Callable[[Floats], float]:
+    def simulated_loss(self, scale: float) -> Callable[[Floats], float]:
+        """The loss as a function of the place."""
         return lambda at: self.loss(self.errors(at), scale)
 
     def _corrected(self, anchor: Floats) -> Callable[[Sequence[Floats]], Sequence[Floats]]:
@@ -309,7 +314,7 @@ class _Problem:
             f_scale=_TUNING * scale,
             max_nfev=_MOST_STEPS,
         )
-        return min(start, np.asarray(result.x, np.float64), key=self._simulated_loss(scale))
+        return min(start, np.asarray(result.x, np.float64), key=self.simulated_loss(scale))
 
     def left_out(self, optimize: ModuleType, best: Floats, jacobian: Floats, scale: float) -> Floats:
         """The error of each point on a device that was fitted to the points of other folds only, by differences."""
