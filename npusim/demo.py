@@ -16,6 +16,7 @@ from npusim.errors import UsageError
 from npusim.graph import Graph, Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops import reference
+from npusim.ops.base import Array
 from npusim.ops.build import GraphBuilder
 from npusim.runtime import Result, Session
 
@@ -41,15 +42,19 @@ class Demo:
 
 def run(config: Config) -> Demo:
     """Compile and run the network on a device, uncached; compare with the reference of the graph language."""
-    graph = network()
-    inputs = {"image": np.random.default_rng(1).standard_normal((1, 3, 32, 32), np.float32)}
+    graph, arrays = network(), inputs()
     session = Session(config, cache_dir=False)
-    result = session.run(session.compile(graph), inputs)
+    result = session.run(session.compile(graph), arrays)
     worst = 0.0
-    for name, wanted in reference.run(graph, inputs).items():
+    for name, wanted in reference.run(graph, arrays).items():
         scale = float(np.abs(wanted).max()) or 1.0
         worst = max(worst, float(np.abs(result.outputs[name] - wanted).max()) / scale)
     return Demo(result, worst)
+
+
+def inputs() -> dict[str, Array]:
+    """The inputs of the demo by name, random with seed 1."""
+    return {"image": np.random.default_rng(1).standard_normal((1, 3, 32, 32), np.float32)}
 
 
 _OPERATORS: dict[str, tuple[str, dict[str, str]]] = {

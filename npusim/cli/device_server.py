@@ -87,7 +87,7 @@ def device_server(
 
     server = VfioUser(served, lockstep=lockstep)
     with door(path) as listener:
-        say(f"serving {found.name} at {path}")
+        say(f"serving {found.name} at {path}", whole=True)  # scripts wait for this line
         count = 0
         while clients is None or count < clients:
             peer, _ = listener.accept()

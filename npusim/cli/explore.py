@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import answer, check_destination, command_line, replacing, say, terminal_width, write_text
+from npusim.cli.output import answer, check_destination, command_line, is_terminal, replacing, say, write_text
 from npusim.errors import UsageError
 from npusim.report.format import printable
 
@@ -152,7 +152,7 @@ def _again(context: click.Context) -> str:
 @contextlib.contextmanager
 def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
     """A progress line on the terminal with the remaining time; nothing if there is no terminal."""
-    if terminal_width(sys.stderr) is None:
+    if not is_terminal(sys.stderr):
         yield lambda done, total: None
         return
     bar: Any

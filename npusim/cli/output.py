@@ -27,13 +27,20 @@ from npusim.report.format import broken, printable
 from npusim.trusted_files import replacement
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether a stream is a terminal; None is a closed stream."""
+    return stream is not None and stream.isatty()
+
+
 def terminal_width(stream: TextIO | None) -> int | None:
-    """Columns of the terminal of a stream. None if it is not a terminal; lines are not wrapped then."""
-    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
+    """Columns of a stream: the environment variable COLUMNS, or those of its terminal. None in a pipe without
+    COLUMNS: lines are not wrapped then."""
+    wrapped = os.environ.get("COLUMNS", "").isdecimal() or is_terminal(stream)
+    return shutil.get_terminal_size().columns if wrapped else None
 
 
 def fitted(text: str) -> str:
-    """The text wrapped to the width of the terminal, if standard output is one."""
+    """The text wrapped to the width of standard output, see :func:`terminal_width`."""
     width = terminal_width(sys.stdout)
     return text if width is None else broken(text, width)
 
@@ -156,7 +163,7 @@ def answer(json_file: str | None, value: Callable[[], Any], text: Callable[[], s
 @contextlib.contextmanager
 def progress(message: str, quiet: bool = False) -> Iterator[None]:
     """Show the message and the elapsed seconds on standard error during the block. Silent unless that is a terminal."""
-    if quiet or terminal_width(sys.stderr) is None:
+    if quiet or not is_terminal(sys.stderr):
         yield
         return
     done = threading.Event()

@@ -220,11 +220,11 @@ def _check_destinations(
 def _write_files(
     result: Result, program: Program, found: Config, output_dir: Path | None, trace: Path | None, arrivals: Arrivals
 ) -> list[str]:
-    from npusim.cli.tensors import write_outputs
+    from npusim.cli.tensors import write_arrays
     from npusim.report.flows import flows, queues
     from npusim.report.perfetto import write_trace
 
-    written = [] if output_dir is None else list(map(str, write_outputs(output_dir, result.outputs)))
+    written = [] if output_dir is None else list(map(str, write_arrays(output_dir, result.outputs)))
     if trace is not None:
         with replacing(trace) as draft:
             write_trace(

@@ -14,7 +14,10 @@ from npusim.errors import NpusimError, UsageError
 @click.command(cls=Command, short_help="Run a small built-in network and check its outputs.")
 @config_options()
 @click.option(
-    "--save", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Also write the network as an ONNX model."
+    "--save",
+    type=click.Path(path_type=Path),
+    metavar="FILE.onnx",
+    help="Also write the network as an ONNX model, and its input as image.npy beside it.",
 )
 @json_option("the result")
 def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: str | None) -> None:
@@ -26,18 +29,21 @@ def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: 
     Examples:
       npusim demo
       npusim demo --config tiny
-      npusim demo --save demo.onnx          a model to try npusim run with
+      npusim demo --save model.onnx         a model to try npusim run with, and image.npy
     """
     found = device(config, overrides)
 
-    from npusim.demo import TOLERANCE, as_onnx, run
+    from npusim.cli.tensors import write_arrays
+    from npusim.demo import TOLERANCE, as_onnx, inputs, run
     from npusim.report.run import text
 
+    written: list[Path] = []
     if save is not None:
         check_destination(save)
         model = as_onnx()
         with replacing(save) as draft:
             draft.write_bytes(model)
+        written = [save, *write_arrays(save.parent, inputs())]
     with progress(f"running the demo on {found.name}"):
         outcome = run(found)
     if json_file is not None:
@@ -51,8 +57,8 @@ def demo(config: str, overrides: tuple[str, ...], save: Path | None, json_file: 
         )
     if json_file != "-":
         say(f"\nThe outputs agree with the reference within {outcome.difference:.1e} of the largest output.")
-        if save is not None:
-            say(f"wrote {save}")
+        if written:
+            say(f"wrote {', '.join(map(str, written))}")
 
 
 @click.command(cls=Command, short_help="Check this installation.")

@@ -90,15 +90,15 @@ def describe_inputs(program: Program, given: Sequence[str], seed: int | None) ->
     return ", ".join([shapes, source, *(f"{name} bound to {value}" for name, value in program.bound)])
 
 
-def write_outputs(directory: Path, outputs: Mapping[str, Array]) -> list[Path]:
-    """Write one .npy file per output. Characters that a file name cannot have become ``_``; bfloat16 becomes
+def write_arrays(directory: Path, arrays: Mapping[str, Array]) -> list[Path]:
+    """Write one .npy file per array. Characters that a file name cannot have become ``_``; bfloat16 becomes
     float32."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise UsageError(f"--output-dir {directory}: is a file; a directory is needed") from None
     written: list[Path] = []
-    for name, array in outputs.items():
+    for name, array in arrays.items():
         path = directory / f"{_file_stem(name)}.npy"
         if path in written:
             path = directory / f"{_file_stem(name)}.{len(written)}.npy"

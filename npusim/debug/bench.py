@@ -136,7 +136,12 @@ class Bench:
 
     def run_until(self, time_ps: int | None = None) -> Stop:
         """Advance to a breakpoint, the end of a job, or a time in ps; None: as long as events are pending. Jobs arrive
-        meanwhile. The driver finishes ended jobs, which takes host time."""
+        meanwhile. The driver submits and finishes jobs, which takes host time: the clock may end after ``time_ps``.
+
+        Raises UsageError for a time in the past.
+        """
+        if time_ps is not None and time_ps < self.device.now_ps:
+            raise UsageError(f"time_ps must be >= {self.device.now_ps}, which is now, got {time_ps}")
         while True:
             self._collect()
             waiting = [each for each in self.arrivals if each.arrived_ps is None]
@@ -145,7 +150,7 @@ class Bench:
                 self._arrive(first)  # late if software was busy
                 continue
             if first is None or (time_ps is not None and time_ps < first.at_ps):
-                stop = self.debugger.run_until(time_ps)
+                stop = self.debugger.run_until(time_ps if time_ps is None else max(time_ps, self.device.now_ps))
             else:
                 stop = self.debugger.run_until(first.at_ps)
                 if stop.kind == "time":

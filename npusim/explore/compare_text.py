@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from npusim.explore.compare import Comparison, LayerDelta
 from npusim.report.energy import joules
-from npusim.report.format import counted, duration, facts, grouped, percent, quantity, shorten, table
+from npusim.report.format import counted, duration, facts, grouped, percent, quantity, table
 from npusim.timeline import CAUSES
 
 MOST_CHANGES = 4
@@ -110,8 +110,8 @@ def _layers(found: Comparison, top: int) -> list[str]:
     ordered = sorted(differing, key=lambda layer: (-abs(layer.delta_ps), layer.name))
     rows = [
         (
-            shorten(_name(layer), 36),
-            shorten(layer.kind, 24),
+            _name(layer),
+            layer.kind,
             duration(layer.before.time_ps),
             duration(layer.after.time_ps),
             _signed(layer.delta_ps),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npusim.explore.whatif import CHANGES, INFINITE, WhatIf, WhatIfPoint, WhatIfRow
 from npusim.report.energy import joules
-from npusim.report.format import duration, facts, percent, quantity, shorten, table
+from npusim.report.format import duration, facts, percent, quantity, table
 from npusim.timeline import CAUSES
 
 MOST_BINDING = 3
@@ -58,7 +58,7 @@ def _table(rows: list[WhatIfRow]) -> list[str]:
         infinite = row.points[INFINITE]
         behind = _binding(infinite, 0) if isinstance(infinite, WhatIfPoint) else ""
         moved, spent = _best_of_others(row)
-        cells.append((row.resource.key, shorten(row.resource.value, 16), *changes, moved, spent, behind))
+        cells.append((row.resource.key, row.resource.value, *changes, moved, spent, behind))
     header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then binds")
     return [
         "time, and for the best of the three DRAM traffic and energy, against now",

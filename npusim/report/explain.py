@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -170,15 +171,26 @@ _OF = {False: "B", True: "B of constants"}
 
 def _equations(unit: str, config: Config) -> list[str]:
     """The equations of the cost model of a unit: the indented lines with ``=`` in its module docstring, and their
-    continuation lines."""
+    continuation lines. Remarks, which are behind two spaces there, are on lines of their own."""
     name = unit if unit != "matrix" or config.matrix is None else f"matrix_{config.matrix.model}"
     module = importlib.import_module(f"npusim.hw.units.{name}")
     manual = inspect.cleandoc(module.__doc__ or "")
     found: list[str] = []
-    goes_on = False
+    remark = 0  # the column of the remark that continuation lines continue
     for line in manual.splitlines():
-        goes_on = line.startswith("    ") and (goes_on or " = " in line)
-        found += [line] * goes_on
+        name, equals, value = line.partition(" = ")
+        if not line.startswith("    ") or not (equals or found):
+            remark = 0
+        elif not equals:
+            if remark and line[:remark].isspace():
+                found[-1] += f" {line.strip()}"
+            else:
+                found.append(line)
+        else:
+            value, *remarks = re.split(" {2,}", value, maxsplit=1)
+            found.append(f"{name} = {value}")
+            found += [" " * len(f"{name} = ") + each for each in remarks]
+            remark = len(line) - len(remarks[0]) if remarks else 0
     return found
 
 

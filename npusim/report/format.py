@@ -74,6 +74,8 @@ _WIDTH: ContextVar[int | None] = ContextVar("_WIDTH", default=None)
 _GAP = 2
 _LEAST_PROSE = 24
 """A last column of text with less space than this is printed below its row."""
+_NAME, _SHORT_NAME = 24, 12
+"""Names in columns of text are shortened to these widths where lines would be too long."""
 
 
 @contextlib.contextmanager
@@ -99,19 +101,25 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: str = 
     room = _WIDTH.get()
     if room is None or _total(widths) <= room:
         return [line for row in cells for line in _aligned(row, sides, widths)]
-    least = [
+    words = [
         max(len(word) for cell in column for word in _wrapped(cell, 1)) if side == "<" else width
         for column, side, width in zip(zip(*cells, strict=True), sides, widths, strict=True)
     ]
-    if sides[-1] == "<" and widths[-1] > _LEAST_PROSE:
-        least[-1] = max(least[-1], _LEAST_PROSE)
-    for gap in (_GAP, 1):
-        if _total(least, gap) <= room:
-            widths = _shrunk(widths, least, room, gap)
-            return [line for row in cells for line in _aligned(row, sides, widths, gap)]
+    # Prose in the last column goes below its row before names are shortened, because users copy names.
+    count, prose = len(words), sides[-1] == "<" and widths[-1] > _LEAST_PROSE
+    layouts = [(max(words), count), *((longest, count - prose) for longest in (max(words), _NAME, _SHORT_NAME))]
+    for longest, columns in (*layouts, (_SHORT_NAME, count - 1)):
+        least = [min(word, longest) if side == "<" else word for word, side in zip(words, sides, strict=True)]
+        least[-1] = max(least[-1], _LEAST_PROSE * prose)
+        gap = _GAP if _total(least[:columns], _GAP) <= room else 1
+        if _total(least[:columns], gap) <= room:
+            break
+    widths = _shrunk(widths[:columns], least[:columns], room, gap)
+    if columns == count:
+        return [line for row in cells for line in _aligned(row, sides, widths, gap)]
     lines = []
     for *first, last in cells:
-        lines += _aligned(first, sides, widths[:-1])
+        lines += _aligned(first, sides, widths, gap)
         lines += [f"    {line}" for line in _wrapped(last, room - 4) if line]
     return lines
 
@@ -121,17 +129,20 @@ def _total(widths: Sequence[int], gap: int = _GAP) -> int:
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int, gap: int) -> list[int]:
-    """Shrink the widest columns first, none below its minimum width."""
+    """Shrink the widest columns first, none below its minimum width, until they fit or all have it."""
     found = list(widths)
-    while _total(found, gap) > room:
-        place = max((i for i in range(len(found)) if found[i] > least[i]), key=lambda i: found[i])
-        found[place] -= 1
+    while _total(found, gap) > room and (wider := [i for i in range(len(found)) if found[i] > least[i]]):
+        found[max(wider, key=lambda i: found[i])] -= 1
     return found
 
 
 def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _GAP) -> list[str]:
-    """The lines of a row. Cells that are too long are wrapped between words."""
-    columns = [[cell] if len(cell) <= width else _wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+    """The lines of a row. Cells that are too long are wrapped between words, and words that are too long are
+    shortened."""
+    columns = [
+        [cell] if len(cell) <= width else [shorten(line, width) for line in _wrapped(cell, width)]
+        for cell, width in zip(row, widths, strict=True)
+    ]
     lines = []
     for cells in zip_longest(*columns, fillvalue=""):
         parts = [f"{cell:{side}{width}}" for cell, side, width in zip(cells, sides, widths, strict=False)]
@@ -141,7 +152,7 @@ def _aligned(row: Sequence[str], sides: str, widths: Sequence[int], gap: int = _
 
 def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Lines wrapped between words. A number is kept with its digit groups and its percent sign."""
-    whole = re.sub(r"(?<=[0-9]) (?=[0-9%])", "\N{NO-BREAK SPACE}", text)
+    whole = re.sub(r"(?<=[0-9]) (?=%|[0-9]{3}(?![0-9.]))", "\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(
         whole, max(width, 1), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

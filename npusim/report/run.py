@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
-from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, shorten, table
+from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, table
 from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
 from npusim.report.program import host_work
 from npusim.report.result import ReportedRun
@@ -126,7 +126,7 @@ PLURALS = {
 def _outputs(outputs: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     if not outputs:
         return ["outputs: not computed (timing only)"]
-    rows = [(shorten(name, 40), f"{x.dtype.name}{list(x.shape)}", *_range(x)) for name, x in outputs.items()]
+    rows = [(name, f"{x.dtype.name}{list(x.shape)}", *_range(x)) for name, x in outputs.items()]
     return table(("output", "type", "min", "max", "mean", "not finite"), rows, right="<<>>>>")
 
 
@@ -166,8 +166,8 @@ def _slowest(result: ReportedRun, config: Config, top: int) -> list[str]:
     total, shown = result.timeline.time_ps, slowest(found, top)
     rows = [
         (
-            shorten(layer.timing.name, 36),
-            shorten(layer.timing.kind, 36),
+            layer.timing.name,
+            layer.timing.kind,
             duration(layer.added_ps),
             percent(layer.added_ps, total),
             layer.bound,

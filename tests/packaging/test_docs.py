@@ -1,7 +1,8 @@
 """Every command and every Python block of the documentation runs, in the order of its page, in an empty directory.
 
-The directory contains ``model.onnx`` (input ``x``, float32[1, 3, 16, 16]) and ``x.npy`` in place of the reader's files.
-A block is only skipped by a comment above it with the reason: ``<!-- not run: it installs -->``.
+The directory contains ``model.onnx`` and ``image.npy``, the files that ``npusim demo --save model.onnx`` writes.
+A block is only skipped by a comment above it with the reason: ``<!-- not run: it installs -->``. A block below
+``<!-- printed by: COMMAND -->`` is what the command prints there; ``python -m tests.packaging.printed`` writes it anew.
 """
 
 from __future__ import annotations
@@ -12,14 +13,8 @@ from typing import Any
 
 import pytest
 
-from npusim.cli.app import main
-from tests.support.documents import RUN, blocks, run
+from tests.support.documents import PAGES, ROOT, RUN, blocks, run, to_run
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
 SHOWN = {"text", "toml", "json", ""}
 
 
@@ -42,19 +37,8 @@ def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path, warm_python: 
     found = blocks(page)
     unknown = {block.language for block in found} - RUN.keys() - SHOWN
     assert not unknown, f"{page}: blocks of {unknown}"
-    run([block for block in found if block.language in RUN and block.reason is None], tmp_path, warm_python.parent)
-
-
-def test_the_report_in_the_readme_has_the_lines_of_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines are the same; their numbers may be those of an earlier compiler."""
-    shown = next(block.code for block in blocks(ROOT / "README.md") if block.code.startswith("demo on"))
-    assert main(["demo"]) == 0
-    assert labels(shown) == labels(capsys.readouterr().out)
-
-
-def labels(report: str) -> list[str]:
-    """Return the first word of each line, sorted, because the order of layers depends on their costs."""
-    return sorted(line.split()[0] for line in report.splitlines() if line.strip())
+    for block, output in run(to_run(page), tmp_path, warm_python.parent).items():
+        assert output == block.code, f"{page.name} differs: python -m tests.packaging.printed"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -5,66 +5,75 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from npusim import demo
+from npusim.cli.tensors import write_arrays
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+BLOCK = re.compile(
+    r"(?:^<!-- (?:not run: (?P<reason>[^\n]+?)|printed by: (?P<command>[^\n]+?)) -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<code>.*?)^```$",
+    re.M | re.S,
+)
 RUN = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": ["python", "-c"]}
 
 
 class Block(NamedTuple):
-    """A fenced block of a page."""
+    """A fenced block of a page. ``reason``: why it is not run. ``command``: prints exactly this block."""
 
     language: str
     code: str
     reason: str | None
+    command: str | None
 
 
 def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page, in order."""
-    return [Block(m["language"], m["code"], m["reason"]) for m in BLOCK.finditer(page.read_text("utf-8"))]
+    return [Block(m["language"], m["code"], m["reason"], m["command"]) for m in BLOCK.finditer(page.read_text("utf-8"))]
 
 
-def run(found: Iterable[Block], folder: Path, scripts: Path, **variables: str) -> None:
-    """Run blocks in a folder with the files that the pages mention, with ``scripts`` first on the path."""
-    onnx.save(model(), folder / "model.onnx")
-    np.save(folder / "x.npy", np.ones((1, 3, 16, 16), np.float32))
+def run(found: Iterable[Block], folder: Path, scripts: Path, **variables: str) -> dict[Block, str]:
+    """Run blocks in a folder that contains ``model.onnx`` and ``image.npy`` of the demo, with ``scripts`` first on the
+    path.
+
+    Returns the output of the command of each block that is printed by one.
+    """
+    (folder / "model.onnx").write_bytes(demo.as_onnx())
+    write_arrays(folder, demo.inputs())
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "PATH": os.pathsep.join([str(scripts), os.environ["PATH"]]),
         "NPUSIM_CACHE_DIR": str(folder / "cache"),
         **variables,
     }
+    printed: dict[Block, str] = {}
     for block in found:
-        done = subprocess.run(
-            [*RUN[block.language], block.code],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{block.code}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        words = [*RUN["sh"], block.command] if block.command else [*RUN[block.language], block.code]
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{words[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        if block.command:
+            printed[block] = done.stdout
+    return printed
 
 
-def model() -> onnx.ModelProto:
-    """Build a small network: a convolution, an activation, a pool, a classifier."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.standard_normal((8, 3, 3, 3), np.float32) / 5,
-        "b": rng.standard_normal(8, np.float32) / 5,
-        "k": rng.standard_normal((8, 10), np.float32) / 3,
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv1", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["c"], ["r"], "relu1"),
-        helper.make_node("GlobalAveragePool", ["r"], ["p"], "pool"),
-        helper.make_node("Flatten", ["p"], ["f"], "flatten"),
-        helper.make_node("MatMul", ["f", "k"], ["y"], "classify"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
-    graph = helper.make_graph(nodes, "small", [x], [y], [numpy_helper.from_array(a, n) for n, a in weights.items()])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def to_run(page: Path) -> list[Block]:
+    """Return the blocks of a page that run, and those that a command prints."""
+    return [block for block in blocks(page) if (block.language in RUN and block.reason is None) or block.command]
+
+
+def rewritten(page: Path, printed: Mapping[Block, str]) -> str:
+    """Return the text of a page with the printed blocks as their commands print them now."""
+    outputs = {(block.command, block.code): output for block, output in printed.items()}
+
+    def replaced(match: re.Match[str]) -> str:
+        output = outputs.get((match["command"], match["code"]))
+        return match[0] if output is None else match[0].replace(match["code"], output)
+
+    return BLOCK.sub(replaced, page.read_text("utf-8"))

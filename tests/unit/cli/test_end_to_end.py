@@ -381,8 +381,8 @@ def test_the_demo_agrees_with_the_reference(cli: Cli) -> None:
 def test_the_demo_leaves_a_model_to_go_on_with(cli: Cli, here: Path) -> None:
     outcome = cli("demo", "--config", "tiny", "--save", "demo.onnx")
     assert (outcome.code, outcome.err) == (0, "")
-    assert outcome.out.endswith("\nwrote demo.onnx\n")
-    assert cli("run", "demo.onnx", "--config", "tiny").code == 0
+    assert outcome.out.endswith("\nwrote demo.onnx, image.npy\n")
+    assert cli("run", "demo.onnx", "--config", "tiny", "--input", "image=image.npy").code == 0
     assert cli("demo", "--save", "nowhere/demo.onnx").message == "nowhere/demo.onnx: there is no directory nowhere"
     assert sorted(path.name for path in here.glob("*.onnx")) == ["demo.onnx", "m.onnx"]
 

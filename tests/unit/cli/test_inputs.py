@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.cli.tensors import random_inputs, read_inputs, write_outputs
+from npusim.cli.tensors import random_inputs, read_inputs, write_arrays
 from npusim.dtypes import DType
 from npusim.errors import InputError, NpusimError, UsageError
 from npusim.program import Binding
@@ -121,7 +121,7 @@ def test_random_inputs_have_the_binding_type(dtype: DType) -> None:
 
 def test_outputs_are_files_that_stay_in_the_directory(tmp_path: Path) -> None:
     outputs = {"a/b:0": np.arange(3), "../a/b:0": np.arange(4), "a_b_0": np.arange(5), "": np.arange(6)}
-    written = write_outputs(tmp_path / "out", outputs)
+    written = write_arrays(tmp_path / "out", outputs)
     assert [path.parent for path in written] == [tmp_path / "out"] * 4
     assert [np.load(path).size for path in written] == [3, 4, 5, 6]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)
@@ -130,4 +130,4 @@ def test_outputs_are_files_that_stay_in_the_directory(tmp_path: Path) -> None:
 def test_an_output_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     with pytest.raises(UsageError, match="is a file; a directory is needed"):
-        write_outputs(tmp_path / "out", {"y": np.arange(3)})
+        write_arrays(tmp_path / "out", {"y": np.arange(3)})

@@ -12,7 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from npusim import doctor
 from npusim.cli.app import main
@@ -169,6 +172,46 @@ def test_lines_fit_into_a_terminal_and_lose_no_word(
     assert main(command.split()) == 0
     assert max(map(len, terminal.getvalue().splitlines())) <= 80 < max(map(len, wide.splitlines()))
     assert sorted(terminal.getvalue().split()) == sorted(wide.split())
+
+
+def _chain(names: list[str]) -> onnx.ModelProto:
+    """A convolution of each name, one after another."""
+    weight = numpy_helper.from_array(np.ones((4, 4, 3, 3), np.float32), "weight")
+    tensors = ["x", *(f"{name}_output_0" for name in names)]
+    nodes = [
+        helper.make_node("Conv", [x, "weight"], [y], name, pads=[1, 1, 1, 1])
+        for name, x, y in zip(names, tensors[:-1], tensors[1:], strict=True)
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 8, 8]) for name in (tensors[0], tensors[-1])]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run {} --timing-only",
+        "explain {} --memory",
+        "explain {} --op conv0/Conv",
+        "compare {} --with matrix.rows=4",
+    ],
+)
+def test_columns_sets_the_width_in_a_pipe(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Names of a network's layers are long. They are shortened where COLUMNS says so, and whole in a pipe without."""
+    model = tmp_path / "deep.onnx"
+    names = [f"/model/backbone/stage{number}/residual_branch/conv{number}/Conv" for number in range(12)]
+    model.write_bytes(_chain(names).SerializeToString())
+    words = [word.format(model) for word in command.split()]
+    long = names[-1]
+    wide = cli(*words, "--config", "tiny")
+    assert wide.code == 0
+    assert long in wide.out or "--op" in words
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = cli(*words, "--config", "tiny")
+    assert narrow.code == 0
+    assert max(map(len, narrow.out.splitlines())) <= 80
 
 
 def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,6 +244,18 @@ def test_breakpoints_work_again_after_going_back() -> None:
 # Arrivals
 
 
+@pytest.mark.parametrize("after_ps", [0, 1])
+def test_run_until_a_time_during_the_submission_of_a_job(after_ps: int) -> None:
+    """The host takes time to submit a job. A time within it is reached when the submission ends."""
+    bench = Bench("tiny")
+    first = bench.submit(JobRequest(planted(None), bench.device.now_ps + 50_000_000, inputs=INPUTS))
+    stop = bench.run_until(first.at_ps + after_ps)
+    assert (stop.kind, first.arrived_ps) == ("time", first.at_ps)
+    assert bench.device.now_ps > first.at_ps + after_ps
+    with pytest.raises(UsageError, match="time_ps must be >= "):
+        bench.run_until(first.at_ps)
+
+
 def test_jobs_arrive_at_their_times() -> None:
     bench = Bench(TINY)
     program = planted(None)

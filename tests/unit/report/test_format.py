@@ -118,6 +118,27 @@ def test_a_column_of_text_without_room_goes_below() -> None:
     assert lines == ["name", "    why", "x" * 30, "    a sentence of a few words, too long", "    for here"]
 
 
+CELLS = st.tuples(
+    st.text("ab/", min_size=1, max_size=60), st.integers(0, 10**6).map(str), st.sampled_from(("conv", "conv+relu+add")),
+    st.lists(st.text("xyz", min_size=1, max_size=12), max_size=12).map(" ".join),
+)  # fmt: skip
+
+
+@given(st.lists(CELLS, min_size=1, max_size=5), st.integers(44, 160))
+def test_no_line_of_a_table_is_longer_than_the_terminal(rows: list[tuple[str, ...]], width: int) -> None:
+    """Names are shortened if they must be; numbers and words of the last column never are."""
+    with fmt.lines_of(width):
+        lines = fmt.table(("name", "count", "kind", "why"), rows, right="<><<")
+    assert max(map(len, lines)) <= width
+    shown = " ".join(lines).split()
+    for _, count, _, why in rows:
+        assert {count, *why.split()} <= set(shown)
+
+
+def test_a_pipe_has_whole_names() -> None:
+    assert fmt.table(("name",), [("x" * 500,)]) == ["name", "x" * 500]
+
+
 def test_columns_move_closer_before_one_goes_below() -> None:
     with fmt.lines_of(11):
         assert fmt.table(("a", "b", "c"), [("123", "456", "789")], right=">>>") == ["  a   b   c", "123 456 789"]
