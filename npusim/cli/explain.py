@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +22,11 @@ from npusim.cli.base import (
 from npusim.cli.models import open_session
 from npusim.cli.output import answer, check_destination, progress, write_text
 from npusim.cli.run import prepare
-from npusim.errors import UsageError
+from npusim.errors import NeedsValueError, UndecidedError, UsageError
+
+if TYPE_CHECKING:
+    from npusim.hw.config import Config
+    from npusim.program import Program
 
 
 @click.command(cls=Command, short_help="Explain the time of an operator and the memory area of each value.")
@@ -80,9 +85,15 @@ def explain(
     if op is None:
         _explain_memory(model, config, overrides, (input_shapes, bound), schedule, schedule_out, json_file)
         return
-    session, program, found = prepare(
-        model, config, overrides, (input_shapes, bound), cache_dir, no_cache, timing_only=True, schedule=schedule
-    )
+    arguments = (model, config, overrides, (input_shapes, bound), cache_dir, no_cache)
+    try:
+        session, program, found = prepare(*arguments, timing_only=True, schedule=schedule)
+    except NeedsValueError:
+        raise
+    except UndecidedError:
+        session, program, found = prepare(*arguments, schedule=schedule, decisions=True)
+        _explain_planned(session, program, found, op, json_file)
+        return
     candidates = find_operators(program, op)
     with progress(f"simulating {program.name} on {found.name}"):
         if program.resident_bytes:
@@ -90,6 +101,27 @@ def explain(
         result = session.run(program, timing_only=True)
     index, *rest = slowest_first(program, result, candidates)
     explanation, others = explained(program, result, found, index), [program.ops[other].name for other in rest]
+    answer(json_file, lambda: {**as_json(explanation), "others": others}, lambda: text(explanation, found, others))
+
+
+def _explain_planned(session: Any, program: Program, found: Config, op: str, json_file: str | None) -> None:
+    """Explain an operator or a decision of a model that decides at run time, in a run with random inputs."""
+    from npusim.cli.tensors import random_inputs
+    from npusim.report.explain import as_json, explain, find_operators, host_json, host_text, slowest_first, text
+
+    with progress(f"simulating {program.name} on {found.name}"):
+        result = session.run(program, random_inputs(program.inputs, 0))
+    index, *rest = slowest_first(result.program, result, find_operators(result.program, op))
+    others = [result.program.ops[other].name for other in rest]
+    part = result.part_of(index)
+    if part is None:
+        name = result.program.ops[index].name
+        [layer] = [layer for layer in result.ops if (layer.name, layer.kind) == (name, result.program.ops[index].kind)]
+        spans = [span for span in result.timeline.spans if span.op == index]
+        answer(json_file, lambda: host_json(layer, spans), lambda: host_text(layer, spans, found, others))
+        return
+    run, place = part
+    explanation = explain(run.program, run, found, place)
     answer(json_file, lambda: {**as_json(explanation), "others": others}, lambda: text(explanation, found, others))
 
 

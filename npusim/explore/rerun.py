@@ -84,6 +84,10 @@ def rerun(record: Mapping[str, Any], label: str, model: str | os.PathLike[str] |
             [f"the device of this run is not valid any more: {each}" for each in error.problems]
         ) from None
     file = _model_file(told["model"], label, model)
+    if "decisions" in record:
+        raise UsageError(
+            f"{label}: this run made decisions that depend on its data, which it does not hold: run {file}"
+        )
     digest = _digest(told["model"], config, file)
     first = None
     with Session(config, cache_dir=False) as session:

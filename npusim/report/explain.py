@@ -20,6 +20,7 @@ from npusim.report.format import counted, duration, grouped, percent, table
 from npusim.report.layers import covered, unit_kind
 from npusim.report.result import ReportedRun
 from npusim.summary import OpReport
+from npusim.timeline import Span
 from npusim.work import DmaWork, MatrixWork, Port, ScalarWork, VectorWork, Work
 
 
@@ -117,6 +118,30 @@ def text(found: Explanation, config: Config, others: Sequence[str] = ()) -> str:
         lines += ["", f"{unit}: what one instruction takes", *_equations(unit, config), ""]
         lines += table(("count", "instruction", "work", "cycles", "binds"), list(_rows(charges)), right="><<<<")
     return "\n".join(lines)
+
+
+def host_text(row: OpReport, spans: Sequence[Span], config: Config, others: Sequence[str] = ()) -> str:
+    """The time of the host for one layer of a model that decides at run time, as text."""
+    host, spent = config.host, sum(span.end_ps - span.start_ps for span in spans)
+    lines = [*_others(others), f"{row.name} ({row.kind}) on {config.name}: {duration(spent)} of the host", ""]
+    keys = [
+        ("host.decision", host.decision_ps, "each decision"),
+        ("host.operation", host.operation_ps, "each element that the host reads or writes for it"),
+        ("host.link_latency", host.link_latency_ps, "each transfer, and its bytes at host.link_bandwidth"),
+        ("host.submit", host.submit_ps, "each submission of a program"),
+        ("host.irq", host.irq_ps, "each interrupt"),
+    ]
+    shown = keys[2:] if any(span.kind == "transfer" for span in spans) else keys[:2]
+    lines += table(("key", "time", "for"), [(key, duration(ps), what) for key, ps, what in shown], right="<><")
+    times = sorted(span.end_ps - span.start_ps for span in spans)
+    lines += ["", f"{counted(len(times), 'time')}, from {duration(times[0])} to {duration(times[-1])}"]
+    return "\n".join(lines)
+
+
+def host_json(row: OpReport, spans: Sequence[Span]) -> dict[str, Any]:
+    """The same as JSON values."""
+    spent = [span.end_ps - span.start_ps for span in spans]
+    return {"name": row.name, "kind": row.kind, "unit": row.unit, "time_ps": sum(spent), "count": len(spent)}
 
 
 def _others(names: Sequence[str]) -> list[str]:

@@ -172,6 +172,11 @@ class PlannedResult(Result):
             tuple((self.program.ops[op].name, self.program.ops[op].kind, *steps[op]) for op in sorted(steps)),
         )
 
+    def part_of(self, op: int) -> tuple[Result, int] | None:
+        """The last run of the program that has an operator, and the index of the operator there; None for the host."""
+        found = [(part, op - first) for _, first, part in self.parts if 0 <= op - first < len(part.program.ops)]
+        return found[-1] if found else None
+
     @property
     def memory(self) -> list[Occupancy]:
         """See Result: the memories of all programs, one after the other."""
