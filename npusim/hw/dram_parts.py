@@ -6,6 +6,10 @@ JESD209-3). Rows of the 128-bit HBM channels have 2 KiB: 64 columns of 32 bytes.
 If a source has a tCCD shorter than the burst, it is replaced by the burst, half the burst length (JESD235, JESD209-4):
 HBM1_4Gb_x128 and HBM2_8Gb_x128 (1 clock in their files, for a burst of 2), LPDDR4_8Gb_x16_2400 (4 and 6 in its file).
 tREFI of LPDDR4_8Gb_x16_2400 is 7.2 us as in its file, not the 3.9 us of JESD209-4.
+
+There is no row for GDDR7: no vendor's timings are public, and Ramulator 2.1 calls those of its file guesses. There is
+none for HBM3E: the same source scales tCCD_L to three bursts, at which the controller of this model, which takes banks
+in turn, reaches three quarters of the bandwidth of a stream. Refresh is that of all banks of a rank at once.
 """
 
 from __future__ import annotations
@@ -162,6 +166,13 @@ _ROWS = (
         cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=224, refi=3125,
         rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
+    # LPDDR5X: the same times in ns, at a faster clock.
+    DramPart(
+        "LPDDR5X_8533_16Gb", "Ramulator 2.1 python/ramulator/dram/lpddr5.py at commit f13c87c, LPDDR5_8533",
+        rate=8533, tck_ps=938, bits=16, burst_length=16, groups=4, banks=4, rows=65536, row_bytes=2048, act_slots=2,
+        cl=23, cwl=12, rcd_rd=20, rcd_wr=20, rp=20, ras=46, rc=66, rfc=299, refi=4165,
+        rrd_s=6, rrd_l=6, faw=22, ccd_s=2, ccd_l=6, wr=38, rtp=11, wtr_s=7, wtr_l=14,
+    ),
     DramPart(
         "HBM2_2000Mbps", "Ramulator 2.1 python/ramulator/dram/hbm2.py",
         rate=2000, tck_ps=1000, bits=64, burst_length=4, groups=4, banks=4, rows=65536, row_bytes=1024,
@@ -181,6 +192,12 @@ _ROWS = (
         rate=6400, tck_ps=312, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
         cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc=1315, refi=12500,
         rrd_s=16, rrd_l=16, faw=80, ccd_s=8, ccd_l=16, wr=96, rtp=24, wtr_s=5, wtr_l=32,
+    ),
+    DramPart(
+        "DDR5_7200AN", "Ramulator 2.1 python/ramulator/dram/ddr5.py at commit 3894015",
+        rate=7200, tck_ps=278, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
+        cl=52, cwl=50, rcd_rd=52, rcd_wr=52, rp=52, ras=115, rc=167, rfc=1475, refi=14029,
+        rrd_s=18, rrd_l=18, faw=90, ccd_s=8, ccd_l=18, wr=108, rtp=27, wtr_s=5, wtr_l=36,
     ),
     # Older commits of the same file have other cycles under this name: CL, RCD and RP 26.
     DramPart(
