@@ -47,7 +47,19 @@ def bytes_of(shape: Shape, dtype: np.dtype[Any]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-Value = Array | DeviceValue
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A sequence that the host holds: its values, which may be on the device. None: an absent optional value."""
+
+    values: tuple[Array | DeviceValue, ...] | None
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shapes of the values, for the key of what follows."""
+        return ("absent",) if self.values is None else ("sequence", *(value.shape for value in self.values))
+
+
+Value = Array | DeviceValue | Items
 Target = Callable[[Shape, "np.dtype[Any]"], PlanBuffer | None]
 """Called with a shape and type: returns a buffer of at least that size for an output, or None for host memory."""
 

@@ -24,9 +24,6 @@ from npusim.polling import poll
 from npusim.program import Program
 
 _LOOK_S = 0.05
-CHILDREN_KEPT = 64
-"""Maximum number of children of a node that stay compiled. The least recently used one is removed."""
-
 Compile = Callable[[Graph], Program]
 Drop = Callable[[Program], None]
 Path = tuple[bytes, ...]
@@ -47,6 +44,9 @@ class SegmentPlan(ABC):
 
     ``compile`` makes programs; ``drop`` is called with programs that are no longer needed.
     """
+
+    children_kept = 64
+    """Maximum number of children of a node that stay compiled. The least recently used one is removed."""
 
     def __init__(self, steps: PlanSteps, compile: Compile, drop: Drop = lambda program: None) -> None:
         self.steps = steps
@@ -166,7 +166,7 @@ class SegmentPlan(ABC):
 
         It has no reference to the plan, because a cycle would keep the client's memory until it is collected.
         """
-        return Recent(CHILDREN_KEPT, partial(_forget, self._drop))
+        return Recent(self.children_kept, partial(_forget, self._drop))
 
 
 def _forget(drop: Drop, node: PlanNode) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from npusim.plan import bytes_of
 from npusim.program import Program
 from npusim.runtime import Priority as QueuePriority
@@ -221,5 +223,5 @@ class Execution:
         place = self._places.outputs[index]
         # An output without a pool is already in a driver buffer, or omitted; an empty output in a buffer is on the
         # host.
-        stored = isinstance(value, DeviceValue) or place.pool is None or place.store(value)
+        stored = not isinstance(value, np.ndarray) or place.pool is None or place.store(value)
         return OutputShape(list(value.shape), stored)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
 
 import numpy as np
 from onnx import AttributeProto, GraphProto
 
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.scope import POISON, Scope, Value
+from npusim.frontends.onnx.scope import POISON, Listed, Scope, Value
 from npusim.graph import Tensor
 
 Body = Callable[[GraphProto, str, Mapping[str, Value], Scope], list[Value]]
@@ -51,6 +50,12 @@ def _tensors(values: Sequence[Value]) -> list[Tensor] | None:
     """The values if all are tensors; None if something in the body is not supported."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     return tensors if len(tensors) == len(values) else None
+
+
+def _tensor(node: Node, value: Value, what: str) -> Tensor:
+    if not isinstance(value, Tensor):
+        node.damaged(f"{what} must be a tensor")
+    return value
 
 
 def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
@@ -102,7 +107,9 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     """Import a Loop with known trip count and conditions as one copy of its body per iteration."""
     _check_depth(node, scope)
     body = _body(node, "body")
-    states = [node.input(index) for index in range(2, len(node.inputs))]
+    states: list[Value] = list(node.values[2:])
+    if any(state is None for state in states):
+        node.damaged("its carried values must have initial values")
     held = len(states)
     if len(body.input) != held + 2 or len(body.output) < held + 1:
         node.damaged("the body must take and return the loop's values")
@@ -119,24 +126,38 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         # The condition enters as true, because no iteration would run otherwise. Only its result counts.
         counters = [node.builder.const(value, f"{node.name}.const") for value in (np.int64(step), np.bool_(True))]
         bound = dict(zip(names, [*counters, *states], strict=True))
-        results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
-        if results is None:
+        results = run(body, f"{node.name}/{step}", bound, scope)
+        if any(value is POISON for value in results):
             return [POISON] * (len(body.output) - 1)
         # The number of iterations must be known, because a program is a fixed list of instructions.
         reason = "the condition must be known for every iteration"
-        going = bool(node.decided(results[0], f"condition after iteration {step}", reason).all())
+        going = bool(
+            node.decided(_tensor(node, results[0], "the condition"), f"condition after iteration {step}", reason).all()
+        )
         counted = results[0] is counters[1]  # the condition is unchanged, so the trip count ends the loop
-        states = results[1 : held + 1]
-        rows.append(results[held + 1 :])
+        states = list(results[1 : held + 1])
+        rows.append([_tensor(node, value, "a scan output") for value in results[held + 1 :]])
         step += 1
     if not rows and len(body.output) > held + 1:
         node.refuse("a loop that is never entered has outputs of unknown shape")
     return [*states, *(_stacked(node, list(column), 0) for column in zip(*rows, strict=True))]
 
 
-def sequence_map(run: Body, node: Node, scope: Scope) -> NoReturn:
-    """Refuse SequenceMap, because sequences are not tensors."""
-    node.refuse("sequences are not supported")
+def sequence_map(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
+    """Import a SequenceMap as one copy of its body per tensor of its sequences."""
+    _check_depth(node, scope)
+    body = _body(node, "body")
+    lengths = {len(value.items) for value in node.values if isinstance(value, Listed)}
+    if len(lengths) != 1 or not isinstance(node.values[0], Listed) or len(body.input) != len(node.values):
+        node.damaged("the body must take a tensor of each sequence, which must be of one length")
+    names, rows = [value.name for value in body.input], []
+    for place in range(lengths.pop()):
+        given = [value.items[place] if isinstance(value, Listed) else value for value in node.values]
+        results = run(body, f"{node.name}/{place}", dict(zip(names, given, strict=True)), scope)
+        if any(value is POISON for value in results):
+            return [POISON] * len(body.output)
+        rows.append([_tensor(node, value, "a result of the body") for value in results])
+    return [Listed(tuple(row[index] for row in rows)) for index in range(len(body.output))]
 
 
 CONTROL: dict[str, Callable[[Body, Node, Scope], Sequence[Value]]] = {

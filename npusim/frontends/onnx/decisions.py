@@ -12,11 +12,12 @@ from onnx import GraphProto, NodeProto, helper
 from npusim.dtypes import DType, dtype_of, from_storage, to_storage
 from npusim.errors import InputError, ModelError
 from npusim.frontends.onnx import suppression
+from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
 from npusim.frontends.onnx.signature import declared_dims
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.ops.base import Array
-from npusim.plan import Backend, DeviceValue, Iterations, PlanSteps, Target, Value, Values, on_host
+from npusim.plan import Backend, Items, Iterations, PlanSteps, Target, Value, Values, on_host
 
 _STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
@@ -84,8 +85,11 @@ class HostDecision:
         return self.plan.types[self.plan.number(self.node.input[index])]
 
     def host(self, index: int) -> Array:
-        """An input of the node on the host, in storage form."""
-        return self.values.host(self.value(index))
+        """An input of the node on the host, in storage form. Raises InputError."""
+        value = self.value(index)
+        if isinstance(value, Items):
+            raise InputError(f"input {index} must be a tensor")
+        return self.values.host(value)
 
     def scalar(self, index: int) -> Any:
         """An input of one element. Raises InputError."""
@@ -195,7 +199,7 @@ def scan(d: HostDecision) -> Sequence[Value]:
     results = list(_iterate(d, body, slices, states, count, True, conditional=False))
     for index, (axis, back) in enumerate(zip(out_axes, out_backwards, strict=True)):
         stacked = results[held + index]
-        assert not isinstance(stacked, DeviceValue)
+        assert isinstance(stacked, np.ndarray)
         if not -stacked.ndim <= axis < stacked.ndim:
             raise InputError(f"there is no axis {axis} in an output of {stacked.ndim} dimensions")
         results[held + index] = np.ascontiguousarray(np.moveaxis(stacked[::-1] if back else stacked, 0, axis))
@@ -319,19 +323,20 @@ def suppress(d: HostDecision) -> Sequence[Value]:
     return [np.array(rows, np.int64).reshape(-1, 3)]
 
 
-_DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
+DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
     "If": branch,
     "Loop": loop,
     "Scan": scan,
     **dict.fromkeys(HOST_STEPS, host_step),
     "NonMaxSuppression": suppress,
+    **HELD,
 }
 
 
 def decide(plan: GraphPlan, values: Values, step: int, loop_timeout_ps: int) -> Sequence[Value]:
     """Execute a node on the host. Returns its outputs; raises ModelError, InputError, UnsupportedError."""
     decision = HostDecision(plan, values, step, loop_timeout_ps)
-    run = _DECISIONS.get(decision.node.op_type)
+    run = DECISIONS.get(decision.node.op_type)
     if run is None:
         raise ModelError(f"{decision.name} ({decision.node.op_type}): the host has no such operator")
     return run(decision)

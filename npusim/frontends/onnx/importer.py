@@ -23,6 +23,7 @@ from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
+from npusim.frontends.onnx.sequences import SEQUENCES, is_held, tensors_of
 from npusim.frontends.onnx.signature import bound_array, check_names, contradiction, declared_inputs, free_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
@@ -261,7 +262,7 @@ class Importer:
         domain = domain_of(node)
         function = self.functions.get((domain, node.op_type, getattr(node, "overload", "")))
         if function is not None:
-            return [POISON] * len(node.output) if poisoned else self._call(function, node, name, inputs, scope)
+            return [POISON] * len(node.output) if poisoned else self._call(function, node, name, values, scope)
         if poisoned:
             # Missing values affect whether it can be computed, but not whether the operator exists.
             self._check_known(node, name, domain, scope)
@@ -270,13 +271,19 @@ class Importer:
         version = scope.opsets.get(domain)
         if version is None:
             raise ModelError(f"{name} ({node.op_type}): the model does not import operator set {domain!r}")
-        formal, bound = parameters(domain, node.op_type, version) or ((), ()), dict[str, DType]()
+        # Operators on sequences check their operands, because types of tensors do not describe them.
+        checked = None if node.op_type in SEQUENCES else parameters(domain, node.op_type, version)
+        formal, bound = checked or ((), ()), dict[str, DType]()
         self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
         # The definition of the schema comes last, because an importer makes fewer and better operators.
         if handler is None and region is None:
-            return self._defined(node, name, version, inputs, attributes, scope)
+            return self._defined(node, name, version, values, attributes, needed, scope)
+        if is_held(values) and handler is not None:
+            if node.op_type == "Identity":
+                return values
+            raise UnsupportedError([(name, node.op_type, "does not take sequences or optional values")])
         wanted = [bool(output) and output in needed for output in node.output]
         files = self.model.files
         block = self._channel_block
@@ -289,6 +296,7 @@ class Importer:
                     self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
                 return outputs
             assert region is not None  # otherwise the schema was used
+            context.values = values
             self.decomposed.append((name, node.op_type))
             return region(self._body, context, scope)
         except InputError as error:
@@ -302,14 +310,23 @@ class Importer:
         node: NodeProto,
         name: str,
         version: int,
-        inputs: Sequence[Tensor | None],
+        values: Sequence[Value],
         attributes: Mapping[str, AttributeProto],
+        needed: set[str],
         scope: Scope,
     ) -> Sequence[Value]:
-        """Import an operator without an importer by the body in its schema."""
-        domain = domain_of(node)
+        """Import an operator on sequences, or one without an importer by the body in its schema."""
+        domain, inputs = domain_of(node), tensors_of(values)
         if not domain and node.op_type in HOST_STEPS:
             return self._host_step(node, name, version, inputs)
+        if not domain and node.op_type in SEQUENCES:
+            wanted = [bool(output) and output in needed for output in node.output]
+            context = Node(node, name, version, self.builder, inputs, attributes, wanted, self.model.files)
+            context.values = values
+            try:
+                return [SEQUENCES[node.op_type](context)]
+            except STUMBLES as error:
+                raise ModelError(f"{name} ({node.op_type}): cannot be understood: {error}") from error
         try:
             body = schema_function(node, version, inputs, attributes)
         except STUMBLES as error:
@@ -318,7 +335,7 @@ class Importer:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
         function, defaults = body
         self.decomposed.append((name, node.op_type))
-        return self._call(function, node, name, inputs, scope, defaults)
+        return self._call(function, node, name, values, scope, defaults)
 
     def import_one(self, node: NodeProto, name: str, needed: set[str], scope: Scope) -> Sequence[Value]:
         """Import one node and return its outputs. Raises ModelError, and UnsupportedError with the name of the node."""
@@ -378,7 +395,8 @@ class Importer:
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown for all inputs."""
         version = scope.opsets.get(domain, 1)
-        known = node.op_type in CONTROL or lookup(domain, node.op_type, version) or is_function(node, version)
+        own = not domain and any(node.op_type in each for each in (CONTROL, SEQUENCES, HOST_STEPS))
+        known = own or lookup(domain, node.op_type, version) or is_function(node, version)
         if not known:
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
@@ -402,7 +420,7 @@ class Importer:
         function: FunctionProto,
         node: NodeProto,
         name: str,
-        inputs: Sequence[Tensor | None],
+        inputs: Sequence[Value],
         scope: Scope,
         defaults: Mapping[str, AttributeProto] | None = None,
     ) -> Sequence[Value]:
@@ -474,6 +492,8 @@ class Importer:
                 raise ModelError(f"graph output {output.name!r} is not produced")
             if isinstance(tensor, Tensor):
                 outputs.append(self._output(tensor, output.name, names))
+            elif tensor is not POISON:
+                self.reasons.append((output.name, "output", "outputs that are no tensors are not supported"))
         return outputs
 
     def _contradicted(self, problems: Sequence[str]) -> None:

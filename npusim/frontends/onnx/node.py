@@ -12,6 +12,7 @@ from onnx import AttributeProto
 
 from npusim.dtypes import DType, bfloat16_to_float32
 from npusim.frontends.onnx.files import Files
+from npusim.frontends.onnx.scope import Value
 from npusim.frontends.onnx.tensors import read_tensor
 from npusim.frontends.operation import ImportedOperation
 from npusim.graph import Tensor
@@ -49,6 +50,8 @@ class Node(ImportedOperation):
         """Constants whose elements have less than 8 bits in the model."""
         self.channel_block = channel_block
         """Channels per block of onnxruntime's blocked layout; 0 in a model without it."""
+        self.values: Sequence[Value] = self.inputs
+        """The inputs with those that are no tensors."""
         self._attributes = attributes
         self._read: set[str] = set()
 

@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, helper
 from npusim.dtypes import DType
 from npusim.errors import InputError, ModelError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx.decisions import decide
+from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.host_steps import HOST_STEPS
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
@@ -98,6 +99,8 @@ class NodePlan(SegmentPlan):
     ``parent``: the plan of the graph around a body. ``types``: element types by number of a value, known once it is
     computed. ``captured``: values of enclosing graphs that a body reads, by name; they follow the inputs of the graph.
     """
+
+    children_kept = 4096  # a value that grows in a loop has a shape, and a program, per iteration
 
     def __init__(self, shared: PlannedModel, graph: GraphProto, parent: NodePlan | None, label: str) -> None:
         self.shared = shared
@@ -316,12 +319,16 @@ class NodeBuilder(SegmentBuilder):
     def lower(self, step: int) -> bool:
         """See SegmentBuilder. Raises ModelError, UnsupportedError, CompileError."""
         node, name = self._plan.nodes[step], self._plan.name_of(step)
+        if node.op_type in HELD and (node.op_type != "Identity" or self._is_held(node.input[0])):
+            return False
         needed = {each for each in node.output if each and self.steps.needed_after(self._plan.number(each), step + 1)}
         try:
             outputs = self._importer.import_one(node, name, needed, self._scope)
         except UndecidedError as error:
             if node.op_type in HOST_STEPS or nested_graphs(node):
                 return False
+            if error.value is None:
+                raise
             raise ValueNeededError(*self._asked(error)) from None
         for output, value in zip(node.output, outputs, strict=False):
             if output and isinstance(value, Tensor):
@@ -331,6 +338,10 @@ class NodeBuilder(SegmentBuilder):
                 self._numbers.setdefault(value, number)
                 self.shapes[number], self._plan.types[number] = value.shape, value.dtype
         return True
+
+    def _is_held(self, name: str) -> bool:
+        """Whether a value from before the segment is a sequence or an optional value."""
+        return tuple(map(type, self.shapes.get(self._plan.number(name), ())[:1])) == (str,)
 
     def _asked(self, error: UndecidedError) -> list[int]:
         """The values that the host must read before the node can be imported."""
@@ -350,6 +361,8 @@ class NodeBuilder(SegmentBuilder):
         number = self._plan.number_of(name)
         if number is None or number not in self.shapes:
             raise KeyError(name)
+        if self._is_held(name):
+            raise UndecidedError([(name, "sequence", "the host holds it")])
         dtype = self._plan.types[number]
         if number in self._known:
             tensor = self.builder.const(self._known[number], name, dtype)

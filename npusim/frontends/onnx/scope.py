@@ -17,7 +17,20 @@ class Poison:
 
 
 POISON = Poison()
-Value = Tensor | Poison | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Listed:
+    """A sequence whose tensors are known one by one."""
+
+    items: tuple[Tensor, ...]
+
+
+class Absent:
+    """An optional value that is absent."""
+
+
+Value = Tensor | Poison | Listed | Absent | None
 """None is an optional parameter of a function that the caller omits."""
 
 
