@@ -12,6 +12,7 @@ from pathlib import Path
 from npusim.dtypes import DType
 from npusim.frontends.onnx import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.onnx.control import MAX_ITERATIONS
+from npusim.frontends.onnx.host_steps import HOST_STEPS
 from npusim.frontends.onnx.registry import OperatorEntry, entries
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET
 from npusim.frontends.operation import MOST_DECIDING
@@ -40,7 +41,9 @@ types that the operator definition does not allow are an error.
 - Operators outside the table that the `onnx` package defines by other operators are expanded: Attention,
   RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses and others.
 - Model functions are inlined. `If` is resolved if its condition is known. `Loop` and `Scan` are unrolled up to
-  {MAX_ITERATIONS} times if trip counts and conditions are known. Sequences and optionals are refused.
+  {MAX_ITERATIONS} times if trip counts and conditions are known. Sequences and optionals are lists of tensors.
+- Operands, conditions and positions that follow from other data, and {", ".join(sorted(HOST_STEPS))}, split a model
+  into [several programs with decisions of the host between them](../guide/decisions.md).
 - Expansion on the host (folded constants, nodes of functions and loops, instructions) has a budget, which follows
   from the device memory or from `host.compile_bytes` of the description.
 - Files that onnxruntime has saved with its optimisations are read at every level. If they have channels in blocks, and
