@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npusim.errors import NpusimError
+from npusim.errors import NpusimError, UsageError
 
 
 class Severity(enum.Enum):
@@ -61,11 +63,27 @@ def _python() -> Iterator[Diagnosis]:
 def _packages() -> Iterator[Diagnosis]:
     for name in ("numpy", "simpy", "click"):
         yield Diagnosis(name, Severity.OK, importlib.metadata.version(name))
-    for name, purpose in (("onnx", "reading .onnx files"), ("ml_dtypes", "bfloat16 arrays in numpy")):
-        try:
-            yield Diagnosis(name, Severity.OK, importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            yield Diagnosis(name, Severity.NOTE, f"not installed, needed for {purpose}: pip install 'npusim[onnx]'")
+    yield from _extras()
+
+
+def _extras() -> Iterator[Diagnosis]:
+    """The optional packages of users, by the extra that installs them."""
+    extras: dict[str, list[str]] = {}
+    for requirement in importlib.metadata.requires("npusim") or ():
+        found = re.fullmatch(r"""([\w.-]+).*;\s*extra == ["'](\w+)["']""", requirement)
+        if found and found[2] not in ("test", "dev"):
+            extras.setdefault(found[2], []).append(found[1])
+    for extra, names in extras.items():
+        versions = {}
+        for name in names:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+        missing = [name for name in names if name not in versions]
+        if missing:
+            detail = f"not installed: {', '.join(missing)}; pip install 'npusim[{extra}]'"
+            yield Diagnosis(extra, Severity.NOTE, detail)
+        else:
+            yield Diagnosis(extra, Severity.OK, ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def _kernels() -> Iterator[Diagnosis]:
@@ -73,6 +91,9 @@ def _kernels() -> Iterator[Diagnosis]:
         from npusim import _core
     except ImportError as error:
         yield Diagnosis("kernels", Severity.FAILED, f"not built ({error}): pip install . needs a C compiler")
+        return
+    except UsageError as error:
+        yield Diagnosis("kernels", Severity.FAILED, str(error))
         return
     yield Diagnosis("kernels", Severity.OK, f"{Path(str(_core.__file__)).name}, SIMD {_core.simd()}")
 

@@ -1,4 +1,11 @@
-"""The instruction set of the kernels, chosen at run time. Results are the same with each."""
+"""The instruction set of the kernels, chosen at run time. Results are the same with each.
+
+The environment variable NPUSIM_SIMD names one, as :func:`set_simd` does.
+"""
+
+import os
+
+from npusim.errors import UsageError
 
 cdef extern from *:
     """
@@ -49,3 +56,10 @@ def set_simd(str name):
     if name not in allowed:
         raise ValueError(f"instruction set must be one of {', '.join(allowed)}, got {name!r}")
     _level = _best if name == "auto" else _NAMES.index(name)
+
+
+if _named := os.environ.get("NPUSIM_SIMD"):
+    try:
+        set_simd(_named)
+    except ValueError as error:
+        raise UsageError(f"NPUSIM_SIMD: {error}") from None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from npusim._core import simd
 from npusim.compiler.schedule.schedule import FREE, Schedule
 from npusim.compiler.schedule.schedule_file import document
 from npusim.hw.config import Config
@@ -87,6 +88,7 @@ def provenance(result: ProvenanceInputs) -> dict[str, Any]:
         "seed": result.seed,
         "arithmetic": result.arithmetic,
         "state": result.state,
+        "simd": simd(),
     }
 
 

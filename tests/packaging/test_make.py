@@ -1,9 +1,11 @@
-"""What the targets of the Makefile would run."""
+"""The commands of the Makefile's targets, and the checks of setup.py before it compiles."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,15 @@ def test_another_environment_builds_in_a_copy_of_the_tree(target: str) -> None:
     for number in building:
         folder = commands[number].removeprefix("cd ").split(" && ")[0]
         assert folder.endswith(f".venv-{target}/tree"), commands[number]
+
+
+@pytest.mark.parametrize("command", ["build_ext", "dist_info", "bdist_wheel"])
+def test_a_missing_compiler_is_one_sentence(command: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", command],
+        cwd=ROOT, env={**os.environ, "CC": "no-such-cc -pipe"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert "no-such-cc is not installed: install gcc" in line

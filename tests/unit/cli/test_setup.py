@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import io
+import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,10 @@ from npusim import doctor
 from npusim.cli.app import main
 from npusim.cli.output import progress
 from npusim.doctor import Diagnosis, Severity
+from tests.support.kernel_operands import levels
 from tests.unit.cli.conftest import Cli
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def finding(subject: str, cache: Path) -> Diagnosis:
@@ -32,7 +38,9 @@ def finding(subject: str, cache: Path) -> Diagnosis:
 def test_this_installation_is_sound(tmp_path: Path) -> None:
     found = doctor.examine(tmp_path)
     assert [f for f in found if f.verdict is Severity.FAILED] == []
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     assert {f.subject for f in found} >= {
+        *(extras - {"test", "dev"}),
         "python",
         "npusim",
         "numpy",
@@ -212,6 +220,38 @@ def test_columns_sets_the_width_in_a_pipe(
     narrow = cli(*words, "--config", "tiny")
     assert narrow.code == 0
     assert max(map(len, narrow.out.splitlines())) <= 80
+
+
+def with_simd(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run npusim in a process whose kernels use an instruction set."""
+    environment = {**os.environ, "NPUSIM_SIMD": name}
+    return subprocess.run(
+        [sys.executable, "-m", "npusim", *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_unknown_instruction_set_is_named() -> None:
+    done = with_simd("mmx", "demo")
+    assert done.returncode == 2
+    assert done.stderr.startswith("npusim: error: NPUSIM_SIMD: instruction set must be one of auto, portable")
+    assert "got 'mmx'" in done.stderr
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_the_instruction_set(tmp_path: Path) -> None:
+    """The outputs of the demo have the same bits, and its timeline the same digest, with each that this host has."""
+    found = {}
+    for name in levels():
+        run = tmp_path / name
+        done = with_simd(name, "demo", "--save", str(tmp_path / "model.onnx"))
+        assert done.returncode == 0, done.stderr
+        words = ("--config", "edge", "--no-cache", "--output-dir", str(run), "--json", str(run.with_suffix(".json")))
+        done = with_simd(name, "run", str(tmp_path / "model.onnx"), *words)
+        assert done.returncode == 0, done.stderr
+        told = json.loads(run.with_suffix(".json").read_text())
+        assert told["provenance"]["simd"] == name
+        found[name] = ((run / "probabilities.npy").read_bytes(), told["timeline_digest"])
+    assert len(set(found.values())) == 1
 
 
 def test_progress_is_silent_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
