@@ -121,8 +121,9 @@ class Context:
     """Cached results for operators of this graph on this device."""
     facts: dict[Any, Any] = field(default_factory=dict)
     """Cached results that depend on the operators alone, for all devices: see :func:`fact`."""
-    own: set[Tensor] = field(default_factory=set)
-    """Tensors that this core has a shard of. All cores need all of the other tensors."""
+    own: dict[Tensor, tuple[Tensor, tuple[int, ...]]] = field(default_factory=dict)
+    """For a core with shards: the whole tensor that each of its tensors is a slice of, and the position of the slice.
+    All cores need all of the other tensors."""
 
     def __post_init__(self) -> None:
         self.room = self.room or self.sram_bytes

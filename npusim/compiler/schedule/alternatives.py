@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.schedule.allocate import Scratchpad
-from npusim.compiler.schedule.cascade import rows_of
-from npusim.compiler.schedule.cascade_search import LONGEST
+from npusim.compiler.schedule.cascade import LONGEST, rows_of
 from npusim.compiler.schedule.rolling_buffer import RollingBuffer
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import StepCosts
@@ -57,10 +56,11 @@ def without_cascade(costs: StepCosts, step: ScheduleStep) -> Alternative:
     together = costs.of(step)
     rolling = step.cascade.between
     views, whole = costs.context.views, costs.whole_views
-    views.update({each.value.tensor: whole[each.value.tensor] for each in rolling})
+    views.update({tensor: whole[tensor] for each in rolling for tensor in each.views})
     alone = [ScheduleStep([group], None, [b for b in step.resident if not b.is_rolling]) for group in step.groups]
     apart = _with_values_between(costs, alone, rolling)
-    views.update({each.value.tensor: each.view for each in rolling})
+    for each in rolling:
+        views.update(each.views)
     if None in apart:
         return f"the tiles of {alone[apart.index(None)].groups[0].name} would not fit"
     return sum(ps or 0 for ps in apart) - (together or 0)

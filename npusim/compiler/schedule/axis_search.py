@@ -7,21 +7,23 @@ tensors that cores exchange, or that go to DRAM because a later group is cut dif
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from operator import itemgetter
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.cascade import LONGEST, rows_of
 from npusim.compiler.schedule.halo import Band, LayerCut, Readers, halo_bands
+from npusim.compiler.schedule.memory_choices import CascadeRun
 from npusim.compiler.schedule.regions import Region, are_disjoint, join, overlap, union
 from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
 from npusim.compiler.schedule.sharding import buffer_rows, core_context, cut_group, even_bands, like, touched_by
 from npusim.compiler.schedule.shards import Shard, axes_of
 from npusim.compiler.schedule.slots import CONSTANTS
 from npusim.errors import CompileError
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import align, dram_model
 from npusim.hw.units.dma import exchange_bandwidth, exchange_latency_ps
 
 _Path = tuple[tuple[LayerCut, ...], int]
@@ -31,17 +33,27 @@ _Path = tuple[tuple[LayerCut, ...], int]
 class AxisSearch:
     """The search for the cuts of all groups.
 
-    ``fixed``: given cuts, by group. ``passes``: whether cores pass values to each other.
+    ``fixed``: given cuts, by group. ``runs``: given cascades; their groups are cut along rows. ``in_bands``: layers of
+    many rows are cut along these, so that they may form cascades. ``passes``: whether cores pass values to each other.
     """
 
     def __init__(
-        self, groups: Sequence[Group], whole: Context, fixed: Mapping[int, LayerCut] | None = None, *, passes: bool
+        self,
+        groups: Sequence[Group],
+        whole: Context,
+        fixed: Mapping[int, LayerCut] | None = None,
+        *,
+        runs: Sequence[CascadeRun] = (),
+        in_bands: bool = False,
+        passes: bool,
     ) -> None:
         self._groups = groups
         self._whole = whole
         self._cores = whole.config.cores
         self._fixed = fixed or {}
         self._passes = passes
+        self._in_bands = in_bands
+        self._striped = {number for run in runs if run.first < run.last for number in range(run.first, run.last + 1)}
         self._rows = buffer_rows(groups, whole)
         self._touched: dict[tuple[int, LayerCut], Mapping[Buffer, list[Region | None] | None]] = {}
         self._known: dict[tuple[int, LayerCut, frozenset[Buffer]], int | None] = {}
@@ -124,7 +136,13 @@ class AxisSearch:
     def _options(self, group: Group) -> list[LayerCut]:
         if group.index in self._fixed:
             return [self._fixed[group.index]]
-        return [LayerCut(axis, self._cores) for axis in (*axes_of(group, passes=self._passes), None)]
+        axes = axes_of(group, passes=self._passes)
+        rows = rows_of(group, self._whole)
+        if rows in axes:
+            high = self._in_bands and group.outputs[0].shape[rows] >= _LEAST_ROWS * self._cores
+            if high or group.index in self._striped:
+                return [LayerCut(rows, self._cores)]
+        return [LayerCut(axis, self._cores) for axis in (*axes, None)]
 
     def _extend(self, path: _Path, group: Group, cut: LayerCut) -> _Path | None:
         """Extend a path by one group; None if the group does not fit."""
@@ -134,8 +152,19 @@ class AxisSearch:
             extra += ps
             if is_local:
                 local.add(buffer)
+            else:
+                extra += self._burst_ps(spans or ())
         cost = self._estimate(group, cut, frozenset(local))
         return None if cost is None else ((*cuts, cut), before + cost + extra)
+
+    def _burst_ps(self, spans: Sequence[Region | None]) -> int:
+        """Picoseconds of the DRAM for the bytes beside columns that are narrower than its bursts."""
+        burst, config = self._whole.config.dma.burst_bytes, self._whole.config
+        more = 0
+        for span in spans:
+            if span is not None and span.high - span.low < span.row:
+                more += align(span.high - span.low, burst) * (span.end - span.first) - span.nbytes
+        return more * 10**12 // dram_model(config).bandwidth
 
     def _transfer(
         self, cuts: Sequence[LayerCut], number: int, buffer: Buffer, spans: Sequence[Region | None] | None
@@ -239,6 +268,53 @@ class AxisSearch:
         return fitted.lowerings[0].estimate() + held * 10**12 // (dram_model(context.config).bandwidth * _HELD)
 
 
+def with_all_halos(
+    groups: Sequence[Group], whole: Context, cuts: Sequence[LayerCut], given: Collection[int]
+) -> list[LayerCut]:
+    """Add halos so that runs of neighbouring layers, as long as possible, may form cascades. ``given``: groups whose
+    cuts do not change."""
+    readers, found = Readers(groups, whole, buffer_rows(groups, whole)), list(cuts)
+    first = 0
+    while first < len(groups):
+        run, last = set[int](), first
+        for end in range(first + 1, min(first + LONGEST, len(groups))):
+            wider = _run_halos(groups[first : end + 1], whole, cuts, readers, given)
+            if wider is None:
+                break
+            run, last = wider, end
+        for number in run:
+            found[number] = cuts[number]._replace(halo=True)
+        first = last + 1
+    return found
+
+
+def _run_halos(
+    run: Sequence[Group], whole: Context, cuts: Sequence[LayerCut], readers: Readers, given: Collection[int]
+) -> set[int] | None:
+    """The groups of a run whose results each core can compute with a halo for the others; None if that is too much
+    work."""
+    last, found = run[-1].index, set[int]()
+    bands: dict[int, list[Band]] = {}
+    for group in reversed(run):
+        cut = cuts[group.index]
+        if cut.axis is None:
+            return None
+        own = bands[group.index] = even_bands(group, cut.axis, whole, cut.cores)
+        behind = readers.of(group, cuts)
+        if not behind or behind[-1].index > last or (group.index in given and not cut.halo):
+            continue
+        wanted = bands[group.index] = halo_bands(group, behind, cuts, bands)
+        (_, height), (start, end) = own[0], wanted[0]
+        if (end - start) * 100 > height * (100 + _MOST_REPEATED):
+            return None
+        found.add(group.index)
+    return found
+
+
+_MOST_REPEATED = 25
+"""Limit, in percent of its own rows, for the rows that a core repeats for a cascade."""
+_LEAST_ROWS = 4
+"""Rows of each core's band from which on layers may form cascades."""
 _HELD = 8
 """A fraction 1/4 of the time to load the constants that a core holds is added to its estimate."""
 _SHARE = 4

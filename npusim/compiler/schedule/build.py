@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice, takewhile
 from typing import Any
 
-from npusim.compiler.buffers import Buffer, View
+from npusim.compiler.buffers import Buffer
 from npusim.compiler.codegen.issue import Item, Scheduler, Tile
 from npusim.compiler.grouping.groups import Group, form_groups, join_ranges
 from npusim.compiler.lower.base import (
@@ -25,18 +25,16 @@ from npusim.compiler.lower.base import (
 )
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.compiler.schedule.attention import form_attention
-from npusim.compiler.schedule.axis_search import AxisSearch
 from npusim.compiler.schedule.cascade import Cascade
-from npusim.compiler.schedule.dram import by_l2, lay_out
+from npusim.compiler.schedule.core_plan import choose_cascades, choose_cuts, plan_shards
+from npusim.compiler.schedule.dram import by_l2
 from npusim.compiler.schedule.entries import check_entries, find_areas, find_runs, tensor_names
 from npusim.compiler.schedule.exchange import CoreTransfer, sent_tiles
-from npusim.compiler.schedule.halo import LayerCut, Readers
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.memory_plan import MemoryPlan, plan_memory
 from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.schedule import (
-    AFTER_TRIALS,
     BY_USE,
     DRAM,
     L2,
@@ -50,12 +48,11 @@ from npusim.compiler.schedule.schedule import (
     TensorMemory,
 )
 from npusim.compiler.schedule.scratchpad import Fitted, ScheduleStep, fit_in_turn
-from npusim.compiler.schedule.sharding import Shards, buffer_rows, make_shards, move_to_cores, place_on_cores
-from npusim.compiler.schedule.shards import axes_of
+from npusim.compiler.schedule.sharding import Shards, make_shards
 from npusim.compiler.schedule.slots import Span
-from npusim.compiler.schedule.tile_streams import Tiles, receive, shared_out, stripes
-from npusim.errors import CompileError, ScheduleError, named
-from npusim.graph import Graph, Tensor
+from npusim.compiler.schedule.tile_streams import Tiles, receive, shared_out, stripes_of_cores
+from npusim.errors import CompileError, ScheduleError
+from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.memory import align
 from npusim.isa.base import Command
@@ -79,8 +76,6 @@ class ProgramPlan:
     layout: MemoryPlan
     constants: str
     """The order of the constants, one of ``ORDERS``."""
-    whole_views: Mapping[Tensor, View]
-    """The views of tensors before rolling buffers replaced some of them."""
     names: dict[Buffer, str]
     """The names of the tensors between operators, by the buffers of all cores."""
 
@@ -97,7 +92,7 @@ class ProgramPlan:
             constants=self.constants,
             fused_attention=self.attentions,
             shards=self.layer_shards,
-            cascades=tuple(_layer_cascade(step.cascade, layers.names) for step in self.layout.steps if step.cascade),
+            cascades=self.layer_cascades,
             memory=tuple(self._memory()),
             pinned=tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(pinned.starts.items())),
             search=frozenset(),
@@ -116,7 +111,7 @@ class ProgramPlan:
                 found[name] = TensorMemory(name, area, buffer.offset if buffer.on_chip else None)
         for step in self.layout.steps:
             for rolling in step.cascade.between if step.cascade else ():
-                name = self.names[self.whole_views[rolling.value.tensor].buffer]
+                name = self.names[self.layout.whole_buffer(rolling.value.tensor)]
                 found[name] = TensorMemory(name, ROLLING)
         yield from found.values()
 
@@ -124,6 +119,12 @@ class ProgramPlan:
     def attentions(self) -> tuple[str, ...]:
         """The first layers of the fused attention blocks."""
         return tuple(group.name for group in self.groups if group.parts)
+
+    @property
+    def layer_cascades(self) -> tuple[LayerCascade, ...]:
+        """The cascades, with the names of their layers."""
+        layers = LayerNames(self.groups).names
+        return tuple(_layer_cascade(step.cascade, layers) for step in self.layout.steps if step.cascade)
 
     @property
     def layer_shards(self) -> tuple[LayerShard, ...]:
@@ -194,9 +195,9 @@ class Build:
         asked = self.plan.schedule
         notes = ", planned for L2" if asked.backing == L2 else ""
         notes += f", on {asked.channels} channels" if asked.channels else ""
-        if self.plan.shards.are_cut:
-            return f"{self.cores} cores, sharded{notes}"
         striped = any(step.cascade for step in self.layout.steps)
+        if self.plan.shards.are_cut:
+            return f"{self.cores} cores, sharded{', cascades' if striped else ''}{notes}"
         alone = "one core, cascades" if striped else "one core, no cascades"
         return (f"{self.cores} cores" if self.cores > 1 else alone) + notes
 
@@ -228,22 +229,25 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
     cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
     groups, buffers = place(graph, form_all(graph, device, schedule), context)
-    layers = LayerNames(groups)
+    layers, names = LayerNames(groups), tensor_names(buffers)
     context.pinned = _pinned(schedule, layers, context)
-    cuts, order = _choose_cuts(groups, context, schedule, cut=cut)
-    shards = make_shards(groups, context, cuts, passes=schedule.exchange is not False)
-    searched = device.cores == 1 and device.compiler.may_cascade and schedule.searches("cascades")
-    if not cut:
-        order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
-    names, whole_views = tensor_names(buffers), dict(context.views)
     areas = find_areas(schedule, names, groups, context)
     runs = find_runs(schedule, layers, areas)
+    cuts, order = choose_cuts(groups, context, schedule, runs, cut=cut)
+    searched = device.compiler.may_cascade and schedule.searches("cascades")
+    searched = searched and (device.cores == 1 or any(each.axis is not None for each in cuts))
+    if not cut:
+        order = schedule.constants or (OPERANDS_FIRST if device.cores == 1 else BY_USE)
     choices = MemoryChoices(searched, schedule.searches("memory"), cut or order == OPERANDS_FIRST, runs, areas)
+    passes = schedule.exchange is not False
+    if device.cores > 1 and cut and (searched or choices.cascade_runs) and not choices.are_complete:
+        cuts, choices = choose_cascades(groups, buffers, context, cuts, choices, schedule)
+    shards = make_shards(groups, context, cuts, passes=passes)
     if shards.are_cut:
-        layout = _plan_shards(groups, buffers, shards, choices, names)
+        layout = plan_shards(groups, buffers, shards, choices, names)
     else:
         layout = plan_memory(groups, buffers, context, choices)
-    plan = ProgramPlan(schedule, graph, context, groups, shards, layout, order, whole_views, names)
+    plan = ProgramPlan(schedule, graph, context, groups, shards, layout, order, names)
     if schedule.has_entries:
         check_entries(schedule, plan.complete(), layers)
     return plan
@@ -257,57 +261,6 @@ def _pinned(schedule: Schedule, layers: LayerNames, context: Context) -> Pinned:
     # In the order in which they were placed: from the end downwards.
     ordered = dict(sorted(starts.items(), reverse=True))
     return Pinned(ordered, sram_budget(context.config) - min(starts.values()), bool(schedule.large_tiles))
-
-
-def _check_shard(shard: LayerShard, group: Group, device: Config, *, passes: bool) -> None:
-    """Raise ScheduleError if a layer cannot be divided as requested."""
-    where = f"shards: {named(shard.layer)}:"
-    if shard.cores > device.cores:
-        raise ScheduleError(f"{where} cores must be at most {device.cores}, those of the program, got {shard.cores}")
-    axes = axes_of(group, passes=passes)
-    if shard.axis is not None and shard.axis not in axes:
-        shape = list(group.outputs[0].shape)
-        allowed = f"one of {axes}" if axes else "null, because no dimension can be cut"
-        raise ScheduleError(f"{where} axis of its result {shape} must be {allowed}, got {shard.axis}")
-
-
-def _check_halos(groups: Sequence[Group], cuts: Sequence[LayerCut], context: Context, layers: LayerNames) -> None:
-    """Raise ScheduleError for a halo whose rows some core cannot compute."""
-    asked = [group for group in groups if cuts[group.index].halo]
-    readers = Readers(groups, context, buffer_rows(groups, context)) if asked else None
-    for group in asked:
-        if readers is None or not readers.of(group, cuts):
-            raise ScheduleError(
-                f"shards: {named(layers.names[group.index])}: halo must be false unless all layers that read its "
-                f"result are cut along the same rows, for as many cores"
-            )
-
-
-def _choose_cuts(
-    groups: Sequence[Group], context: Context, schedule: Schedule, *, cut: bool
-) -> tuple[Sequence[LayerCut], str]:
-    """How each group is divided among the cores, and the order of the constants if layers are ``cut``."""
-    cores, layers, passes = context.config.cores, LayerNames(groups), schedule.exchange is not False
-    fixed: dict[int, LayerCut] = {}
-    for each in schedule.shards:
-        number = layers.number(each.layer, "shards")
-        _check_shard(each, groups[number], context.config, passes=passes)
-        fixed[number] = LayerCut(each.axis, each.cores or cores, each.halo)
-    searched = cut and schedule.searches("shards")
-    order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)
-    cuts: Sequence[LayerCut] = [fixed.get(number, LayerCut(None, cores)) for number in range(len(groups))]
-    if cut and order == AFTER_TRIALS:
-        # The search places constants for shards that it only tries. Nothing reads them, but they shift the addresses of
-        # all others, so they are part of this order.
-        tried = AxisSearch(groups, context, passes=passes).run()
-        cuts = tried if searched and not fixed else cuts
-    if searched and (fixed or order != AFTER_TRIALS):
-        apart = replace(context, constants=ConstantPool(), views=dict(context.views), memo={})
-        cuts = AxisSearch(groups, apart, fixed, passes=passes).run()
-    if searched and all(cut.axis is None for cut in cuts):
-        raise ScheduleError(f"shards: no layer gains from being cut for {cores} cores")
-    _check_halos(groups, cuts, context, layers)
-    return cuts, order
 
 
 def planned_device(config: Config, schedule: Schedule) -> Config:
@@ -349,27 +302,6 @@ def form_all(graph: Graph, device: Config, schedule: Schedule) -> list[Group]:
 def _joined(groups: list[Group], device: Config) -> list[Group]:
     # With several cores, each would only find the range of its own tiles.
     return join_ranges(groups) if device.cores == 1 else groups
-
-
-def _plan_shards(
-    groups: Sequence[Group],
-    buffers: Sequence[Buffer],
-    shards: Shards,
-    choices: MemoryChoices,
-    names: dict[Buffer, str],
-) -> MemoryPlan:
-    """Plan the memory of the first core's shards; all cores use the same plan."""
-    moved, shared = move_to_cores(groups, buffers, shards)
-    for buffer, copies in moved.items():
-        names.update(dict.fromkeys(copies, names[buffer]))
-    # A value that the cores do not keep in their scratchpads remains in its own buffer.
-    areas = {each: entry for buffer, entry in choices.areas.items() for each in (buffer, *moved.get(buffer, ()))}
-    choices, own = replace(choices, areas=areas), list(moved.values())
-    first = [group for group, _ in shards.on_first_core(groups)]
-    layout = plan_memory(first, [copies[0] for copies in own], shards.contexts[0], choices)
-    layout.buffers, relays = place_on_cores(groups, buffers, shards, own, shared)
-    layout.scratch_bytes = lay_out(layout.buffers, shards.whole.config, choices, relays)
-    return layout
 
 
 def _layer_cascade(cascade: Cascade, layers: Sequence[str]) -> LayerCascade:
@@ -464,7 +396,7 @@ class Emission:
                 for group, streams in now.turns:
                     if waiting:
                         receive(streams, waiting)
-                    waiting = self._plan.shards.transfers.get(group.index, ())
+                        waiting = ()
                     try:
                         self._scheduler.add(group.index, group.name, streams, between)
                     except TooManyError as error:
@@ -473,7 +405,9 @@ class Emission:
             if self._ahead > 1:
                 self._load_early(now, upcoming, [False])
             if now.fitted is not None:
-                yield now.step.groups[-1].index
+                last = now.step.groups[-1].index
+                waiting = self._plan.shards.transfers.get(last, ())
+                yield last
 
     def _upcoming(self, fit: _FittedStep) -> Upcoming:
         step, fitted, lowerings = fit
@@ -505,7 +439,7 @@ class Emission:
         is_over[0] = True
 
     def _turns(
-        self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Lowering]
+        self, step: ScheduleStep, fitted: Fitted, lowerings: Sequence[Sequence[Lowering]]
     ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
         """The groups of a step in the order of their turns, each with a stream of tiles for every core."""
         first, shards = step.groups[0], self._plan.shards
@@ -514,25 +448,27 @@ class Emission:
             [SlotTable(core, specs, starts) for core in shards.cores_of(first)]
             for specs, starts in zip(fitted.specs, fitted.starts, strict=True)
         ]
+        transfers = shards.transfers.get(step.groups[-1].index, ())
         if step.cascade is not None:
-            yield from stripes(step, step.cascade, lowerings, tables)
+            yield from stripes_of_cores(step, lowerings, tables)
+            if transfers:
+                yield step.groups[-1], [sent_tiles(transfers, table.core) for table in tables[-1]]
         elif shards.shards[first.index] is None:
-            yield first, shared_out(lowerings[0], tables[0])
+            yield first, shared_out(lowerings[0][0], tables[0])
         else:
-            transfers = shards.transfers.get(first.index, ())
             yield (
                 first,
                 [
                     chain(lowering.steps(table, 0, 1), sent_tiles(transfers, table.core))
-                    for lowering, table in zip(lowerings, tables[0], strict=False)
+                    for (lowering,), table in zip(lowerings, tables[0], strict=False)
                 ],
             )
 
     def _pinned_loads(self, fits: Iterable[_FittedStep]) -> Iterator[tuple[int, Iterable[Item]]]:
         """(core, loads) of the pinned weights, in the order of first use."""
         pinned, shards = self._plan.context.pinned, self._plan.shards
-        for _, _, lowerings in fits:
-            for number, lowering in enumerate(lowerings):
+        for _, _, of_cores in fits:
+            for number, lowering in ((core, each) for core, mine in enumerate(of_cores) for each in mine):
                 if not isinstance(lowering, MatrixLowering) or lowering.group.index not in pinned.starts:
                     continue
                 if shards.shards[lowering.group.index] is not None:
@@ -543,7 +479,7 @@ class Emission:
                     yield core, lowering.residents(core, core, len(cores))
 
 
-_FittedStep = tuple[ScheduleStep, Fitted | None, list[Lowering]]
+_FittedStep = tuple[ScheduleStep, Fitted | None, list[list[Lowering]]]
 
 
 def commands_until(commands: list[Command], group: int) -> list[Command]:

@@ -9,9 +9,10 @@ are loaded one stripe ahead.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from npusim.compiler.buffers import Moves, View, row_axis
 from npusim.compiler.codegen.issue import Item, Tile
@@ -33,25 +34,55 @@ from npusim.graph import Tensor
 from npusim.hw.memory import align
 from npusim.polling import poll
 
+LONGEST = 16
+"""Maximum number of groups in a cascade."""
+
 # Which values have rolling buffers
 
 
 def values_between(groups: Sequence[Group], context: Context) -> list[StripedValue] | None:
     """The values between groups that are to form a cascade; None if the groups cannot form one."""
-    makers = {group.outputs[0]: number for number, group in enumerate(groups[:-1])}
+    makers = {whole_tensor(group.outputs[0], context): number for number, group in enumerate(groups[:-1])}
     axes = [rows_of(group, context) for group in groups]
-    readers: dict[Tensor, list[Reader]] = {tensor: [] for tensor in makers}
+    readers: list[list[Reader]] = [[] for _ in makers]
+    slices: list[dict[Tensor, int]] = [{} for _ in makers]
     for number, group in enumerate(groups):
         for tensor, reader in _reads(group, number, context):
-            if tensor in makers:
-                if not _is_alike(tensor, reader, groups) or axes[makers[tensor]] != axes[number]:
+            maker = makers.get(whole_tensor(tensor, context))
+            if maker is None:
+                continue
+            made, axis = groups[maker].outputs[0], axes[maker]
+            if not _is_alike(tensor, reader, groups) or axis is None or axis != axes[number]:
+                return None
+            if tensor is not made:
+                first = _first_row(tensor, made, axis, context)
+                if first is None:
                     return None
-                readers[tensor].append(reader)
-    if not all(readers.values()):
+                slices[maker][tensor] = first
+                reader = reader._replace(before=reader.before - first)
+            readers[maker].append(reader)
+    if not all(readers):
         return None
     return [
-        StripedValue(tensor, number, axes[number] or 0, tuple(readers[tensor])) for tensor, number in makers.items()
+        StripedValue(groups[number].outputs[0], number, axes[number] or 0, tuple(reads), tuple(parts.items()))
+        for number, (reads, parts) in enumerate(zip(readers, slices, strict=True))
     ]
+
+
+def whole_tensor(tensor: Tensor, context: Context) -> Tensor:
+    """The tensor that a shard's tensor is a slice of; other tensors are whole."""
+    return context.own[tensor][0] if tensor in context.own else tensor
+
+
+def _first_row(tensor: Tensor, made: Tensor, axis: int, context: Context) -> int | None:
+    """The first row of ``made`` in another slice of the same tensor; None if that is not some of its rows."""
+    if tensor not in context.own or made not in context.own:
+        return None
+    starts, origin = context.own[tensor][1], context.own[made][1]
+    first = starts[axis] - origin[axis]
+    sizes = zip(starts, origin, tensor.shape, made.shape, strict=True)
+    same = all((one, size) == (other, whole) for at, (one, other, size, whole) in enumerate(sizes) if at != axis)
+    return first if same and first >= 0 and first + tensor.shape[axis] <= made.shape[axis] else None
 
 
 def _is_alike(tensor: Tensor, reader: Reader, groups: Sequence[Group]) -> bool:
@@ -63,12 +94,13 @@ def _is_alike(tensor: Tensor, reader: Reader, groups: Sequence[Group]) -> bool:
 
 def values_reread(groups: Sequence[Group], between: Sequence[StripedValue], context: Context) -> list[StripedValue]:
     """The values in DRAM whose rows a cascade reads more than once."""
-    made = {value.tensor for value in between}
+    made = {whole_tensor(value.tensor, context) for value in between}
     axes = [rows_of(group, context) for group in groups]
     readers: dict[Tensor, list[tuple[int, Reader]]] = {}
     for number, group in enumerate(groups):
         for tensor, reader in _reads(group, number, context):
-            if tensor.data is None and tensor not in made and not context.view(tensor).buffer.on_chip:
+            is_made = whole_tensor(tensor, context) in made
+            if tensor.data is None and not is_made and not context.view(tensor).buffer.on_chip:
                 readers.setdefault(tensor, []).append((axes[number] or 0, reader))
     found: list[StripedValue] = []
     for tensor, reads in readers.items():
@@ -82,7 +114,8 @@ def values_reread(groups: Sequence[Group], between: Sequence[StripedValue], cont
 def rows_of(group: Group, context: Context) -> int | None:
     """The dimension of a group's result that stripes divide; None if the group cannot be in a cascade."""
     anchor = group.anchor
-    if len(group.outputs) != 1:
+    # Of layers that several cores share, each core computes some tiles.
+    if len(group.outputs) != 1 or (context.whole is not None and group.outputs[0] not in context.own):
         return None
     if anchor is None:
         return row_axis(context.view(group.outputs[0]))
@@ -133,6 +166,8 @@ class Cascade:
     images: int
     height: int
     apart: bool = True
+    others: list[Cascade] = field(default_factory=list)
+    """The cascades of the same layers on the other cores, each on its shards."""
 
     @property
     def usual(self) -> list[int]:
@@ -155,6 +190,13 @@ class Cascade:
         return {each.buffer: (each.buffer, each.bases[stripe] * each.pitch) for each in self.rolling}
 
 
+class CoreGroups(NamedTuple):
+    """The shards of a core. ``context``: of the core. ``groups``: its shards, by the number of the group."""
+
+    context: Context
+    groups: Mapping[int, Group]
+
+
 _Values = tuple[tuple[int, tuple[Reader, ...], int, bool], ...]
 """Maker, readers and height of each value; and whether rows of the next stripe are written while this stripe is read.
 """
@@ -174,6 +216,8 @@ class Outline:
     """Rows of each group's result."""
     _values: _Values
     _sources: Sequence[View | None]
+    _others: Sequence[Outline] = ()
+    """The outlines of the same layers on the other cores. All cores have rolling buffers of the same sizes."""
     _cut: dict[tuple[int, bool], _Stripes] = field(default_factory=dict)
 
     def _stripes(self, height: int, apart: bool) -> _Stripes:
@@ -183,23 +227,51 @@ class Outline:
             known = self._cut[height, apart] = _stripes(self.heights, self._values, height, apart)
         return known
 
+    def _sizes(self, height: int, apart: bool) -> tuple[list[int], list[int]]:
+        """The rows of each rolling buffer, and the maximum rows per stripe of each group, over all cores."""
+        cores = [each._stripes(height, apart) for each in (self, *self._others)]
+        held = [[capacity for capacity, *_ in places] for _, _, places in cores]
+        return [max(each) for each in zip(*held, strict=True)], [
+            max(each) for each in zip(*(rows for _, rows, _ in cores), strict=True)
+        ]
+
     def rolling_bytes(self, height: int, *, apart: bool) -> int:
         """Bytes of all rolling buffers of the :meth:`cut` with this height."""
-        _, _, places = self._stripes(height, apart)
-        return sum([align(capacity * pitch) for (capacity, *_), pitch in zip(places, self.pitches, strict=True)])
+        capacities, _ = self._sizes(height, apart)
+        return sum([align(capacity * pitch) for capacity, pitch in zip(capacities, self.pitches, strict=True)])
 
     def cut(self, height: int, *, apart: bool = True) -> Cascade:
         """Return the cascade whose stripes compute ``height`` rows of the last result."""
-        stripes, rows, places = self._stripes(height, apart)
-        parts = zip(self.striped, self.borders, self.pitches, places, self._sources, strict=True)
+        sizes = self._sizes(height, apart)
+        found, *others = [each._cascade(height, apart, *sizes) for each in (self, *self._others)]
+        found.others = others
+        return found
+
+    def _cascade(self, height: int, apart: bool, capacities: Sequence[int], rows: list[int]) -> Cascade:
+        stripes, _, places = self._stripes(height, apart)
+        placed = [(capacity, *rows_at[1:]) for capacity, rows_at in zip(capacities, places, strict=True)]
+        parts = zip(self.striped, self.borders, self.pitches, placed, self._sources, strict=True)
         first, last = self.groups[0], self.groups[-1]
         rolling = [rolling_buffer(*each) for each in parts]
         return Cascade(first.index, last.index, stripes, rolling, rows, last.outputs[0].shape[0], height, apart)
 
 
-def outline(groups: Sequence[Group], striped: Sequence[StripedValue], context: Context) -> Outline | None:
+def outline(
+    groups: Sequence[Group], striped: Sequence[StripedValue], context: Context, cores: Sequence[CoreGroups] = ()
+) -> Outline | None:
     """The outline of cascades with these values in rolling buffers; None if readers of one value need different
-    padding."""
+    padding, or if the same layers cannot form a cascade on one of the other ``cores``."""
+    others = []
+    for core in cores:
+        shards = [core.groups.get(group.index) for group in groups]
+        known = [shard for shard in shards if shard is not None]
+        if not known:  # there are fewer shards than cores
+            continue
+        same = _same_values(striped, groups, known, context, core.context) if len(known) == len(groups) else None
+        other = None if same is None else outline(known, same, core.context)
+        if other is None:
+            return None
+        others.append(other)
     borders = []
     for value in striped:
         edge = border(value, groups)
@@ -214,7 +286,32 @@ def outline(groups: Sequence[Group], striped: Sequence[StripedValue], context: C
         for value in striped
     )
     sources = [context.view(value.tensor) if value.maker >= len(groups) else None for value in striped]
-    return Outline(groups, striped, borders, pitches, heights, values, sources)
+    return Outline(groups, striped, borders, pitches, heights, values, sources, others)
+
+
+def _same_values(
+    striped: Sequence[StripedValue], groups: Sequence[Group], shards: Sequence[Group], context: Context, other: Context
+) -> list[StripedValue] | None:
+    """The values of another core that correspond to ``striped``. ``shards``: its shards of the ``groups``."""
+    between = values_between(shards, other)
+    if between is None:
+        return None
+    found, count = [], len(groups)
+    for value in striped:
+        if value.maker < count:
+            found.append(between[value.maker])
+            continue
+        mine = [
+            own
+            for number, (group, shard) in enumerate(zip(groups, shards, strict=True))
+            for (tensor, _), own in zip(_reads(group, number, context), _reads(shard, number, other), strict=True)
+            if tensor is value.tensor
+        ]
+        tensors = {tensor for tensor, _ in mine}
+        if len(tensors) != 1:
+            return None
+        found.append(StripedValue(mine[0][0], value.maker, value.axis, tuple(reader for _, reader in mine)))
+    return found
 
 
 def _changes_unit(value: StripedValue, groups: Sequence[Group]) -> bool:

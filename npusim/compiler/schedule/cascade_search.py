@@ -15,7 +15,7 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, on_matrix, side_by_side
 from npusim.compiler.lower.base import loading, sram_rate
-from npusim.compiler.schedule.cascade import Cascade, Outline, outline, rows_of
+from npusim.compiler.schedule.cascade import LONGEST, Cascade, Outline, outline, rows_of
 from npusim.compiler.schedule.cascade_cuts import CascadeCuts
 from npusim.compiler.schedule.likeness import boundary, held_bytes, seen
 from npusim.compiler.schedule.memory_choices import OPEN, CascadeRun, MemoryChoices
@@ -29,10 +29,11 @@ from npusim.graph import Tensor
 from npusim.hw.memory import ALIGNMENT, align, constants_side
 from npusim.polling import poll
 
-LONGEST = 16
-"""Maximum number of groups in a cascade."""
 CLOSE_PERCENT = 1
 """The error of estimates: smaller gains are ignored."""
+_CLOSE_ON_CORES_PERCENT = 5
+"""The same limit on several cores. There the weights of single layers are loaded many steps ahead, those of a cascade
+are not."""
 _FAR_PERCENT = 20
 """If a cascade with the whole scratchpad to itself is slower than its groups alone by more than this percentage, longer
 cascades from the same group are not tried."""
@@ -92,7 +93,7 @@ class CascadeSearch:
                 continue
             cost, cascade = option
             cost += self._weights_delay(first)
-            least_gain = CLOSE_PERCENT if near else 0
+            least_gain = (_CLOSE_ON_CORES_PERCENT if self._costs.cores else CLOSE_PERCENT) if near else 0
             if cost < alone and cost * 100 <= sum(self._alone[first : last + 1]) * (100 - least_gain):
                 yield last, cost, cascade
 
@@ -161,7 +162,7 @@ class CascadeSearch:
         same = [
             numbers.setdefault(tensor, len(numbers)) for group in groups for tensor in boundary(self._context, group)
         ]
-        values = [(numbers[value.tensor], *value[1:]) for value in striped]
+        values = [(numbers[value.tensor], value.maker, value.axis, value.readers) for value in striped]
         looks = self._seen[groups[0].index : groups[-1].index + 1]
         key = (*looks, tuple(same), tuple(values), room)
         heights = self._costs.known.heights
@@ -170,7 +171,7 @@ class CascadeSearch:
             heights[key] = found and (found[0], found[1].height, found[1].apart)
             return found
         known = heights[key]
-        shape = outline(groups, striped, self._context) if known else None
+        shape = outline(groups, striped, self._context, self._costs.cores) if known else None
         return (known[0], shape.cut(known[1], apart=known[2])) if known and shape else None
 
     def _with_values_in_dram(self, groups: Sequence[Group]) -> Iterator[tuple[int, Cascade]]:
@@ -306,7 +307,7 @@ def given_outline(run: CascadeRun, costs: StepCosts) -> Outline:
             loaded = [value for value in striped if value.maker >= len(groups)]
             kept = [value for value in loaded if value.tensor.name in run.cascade.loads]
             striped = between + [value._replace(maker=len(groups) + at) for at, value in enumerate(kept)]
-        shape = outline(groups, striped, context)
+        shape = outline(groups, striped, context, costs.cores)
     if shape is None:
         raise ScheduleError(
             f"{_where(run)} cannot run together; each tensor between the layers must be read by them alone, with the "
@@ -351,7 +352,7 @@ def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: Memory
     for cascade in cascades:
         steps += [ScheduleStep([group]) for group in groups[at : cascade.first]]
         step = ScheduleStep(list(groups[cascade.first : cascade.last + 1]), cascade)
-        made = {each.value.tensor: each.view for each in cascade.between}
+        made = {tensor: view for each in cascade.between for tensor, view in each.views.items()}
         whole = {tensor: context.views[tensor] for tensor in made}
         buffers = [each.buffer for each in cascade.rolling]
         offsets: Sequence[int] = list(accumulate((align(buffer.nbytes) for buffer in buffers[:-1]), initial=0))
@@ -362,6 +363,10 @@ def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: Memory
             step.resident.append(buffer)
         step.resident.sort(key=lambda buffer: buffer.offset)
         context.views.update(made)
+        # All cores have their rolling buffers at the same addresses.
+        for number, other in enumerate(cascade.others, 1):
+            for each, offset in zip(other.rolling, offsets, strict=True):
+                each.buffer.core, each.buffer.offset = number, offset
         # Nothing is estimated for a complete schedule: emission shows whether it fits.
         if not choices.are_complete and costs.of(step) is None:
             if cascade.first in given:
@@ -370,5 +375,8 @@ def with_cascades(cascades: Sequence[Cascade], costs: StepCosts, choices: Memory
             steps += [ScheduleStep([group]) for group in step.groups]
         else:
             steps.append(step)
+            for core, other in zip(costs.cores, cascade.others, strict=False):
+                for each in other.between:
+                    core.context.views.update(each.views)
         at = cascade.last + 1
     return steps + [ScheduleStep([group]) for group in groups[at:]]

@@ -136,7 +136,7 @@ def _check_cascades(schedule: Schedule, built: Schedule, layers: LayerNames) -> 
             fits = actual is not None and _run(actual, layers).last == run.last
             fits = fits and (not entry.rows or (actual is not None and actual.rows == entry.rows))
         if not fits:
-            on = "on several cores" if built.cores != 1 else f"with {built.cores} core and this scratchpad"
+            why = "with this scratchpad" if built.cores == 1 else "on several cores unless these are cut along rows"
             raise ScheduleError(
-                f"cascades: {named(entry.layers[0])} to {named(entry.layers[-1])}: cannot be built {on} yet"
+                f"cascades: {named(entry.layers[0])} to {named(entry.layers[-1])}: cannot be built {why}"
             )

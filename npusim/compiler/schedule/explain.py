@@ -144,8 +144,7 @@ class _Judge:
         return self._decision(buffer, buffer.nbytes, home, "; ".join(reasons), **more)
 
     def _in_windows(self, step: ScheduleStep, cascade: Cascade) -> Iterator[Decision]:
-        assert self._costs is not None
-        apart = alternatives.without_cascade(self._costs, step)
+        apart = alternatives.without_cascade(self._costs, step) if self._costs is not None else None
         why = (
             f"{step.groups[0].name} to {step.groups[-1].name} run together, "
             f"in {len(cascade.stripes) * cascade.images} stripes"

@@ -104,14 +104,43 @@ def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, 
     A view of the trial may become a copy later, if its source is a part of a concatenation.
     """
     orders: dict[Tensor, tuple[int, ...]] = {}
+    turned = _turned_inputs(groups, trial) if trial.config.cores > 1 else set()
     for group in groups:
         poll()
         _alias(group, trial)
         for tensor in group.outputs:
-            order = orders[tensor] = _preferred(group, tensor, trial)
+            order = orders[tensor] = _CHANNELS_LAST if tensor in turned else _preferred(group, tensor, trial)
             if tensor not in trial.views:
                 trial.views[tensor] = _fresh(tensor, order)
     return orders
+
+
+def _turned_inputs(groups: Sequence[Group], trial: Context) -> set[Tensor]:
+    """Elementwise results of graph inputs that only convolutions and poolings of planes read.
+
+    The loads of an input, which wait for the DRAM, transpose it. Otherwise the copies of each core's windows would, and
+    cores could not start on a part of the input.
+    """
+    readers: dict[Tensor, list[Group]] = {}
+    for group in groups:
+        for tensor in dict.fromkeys(t for op in group.ops for t in op.inputs if t is not None):
+            readers.setdefault(tensor, []).append(group)
+
+    def is_window(group: Group, tensor: Tensor) -> bool:
+        op = group.anchor
+        windowed = op is not None and op.kind in ("conv", "pool") and op.attrs["layout"] == "NCHW"
+        return windowed and all(tensor not in each.inputs[op is each :] for each in group.ops)
+
+    return {
+        group.outputs[0]
+        for group in groups
+        if group.anchor is None
+        and len(group.outputs) == 1
+        and len(group.outputs[0].shape) == 4
+        and any(t in trial.views and not trial.views[t].buffer.is_scratch for t in group.loads())
+        and readers.get(group.outputs[0])
+        and all(is_window(each, group.outputs[0]) for each in readers[group.outputs[0]])
+    }
 
 
 def _preferred(group: Group, tensor: Tensor, trial: Context) -> tuple[int, ...]:

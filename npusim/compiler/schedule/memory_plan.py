@@ -16,12 +16,14 @@ from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import ANCHORS, ROWS, Group
 from npusim.compiler.lower.base import Context
 from npusim.compiler.schedule.allocate import Scratchpad
+from npusim.compiler.schedule.cascade import CoreGroups
 from npusim.compiler.schedule.cascade_search import CascadeSearch, given_cascade, with_cascades
 from npusim.compiler.schedule.dram import lay_out
 from npusim.compiler.schedule.memory_choices import MemoryChoices
 from npusim.compiler.schedule.residency import choose_values, choose_values_again, place_given, value_lives
 from npusim.compiler.schedule.scratchpad import ScheduleStep
 from npusim.compiler.schedule.step_costs import KnownCosts, StepCosts
+from npusim.graph import Tensor
 from npusim.hw.config import Config
 
 _NEAR_PERCENT = 30
@@ -50,14 +52,26 @@ class MemoryPlan:
     untried: Collection[Buffer] = ()
     """Values that were never tried in the scratchpad."""
 
+    def whole_buffer(self, tensor: Tensor) -> Buffer:
+        """The buffer that a value would have if no rolling buffer had replaced it."""
+        assert self.costs is not None
+        return self.costs.whole_views[tensor].buffer
 
-def plan_memory(groups: Sequence[Group], buffers: list[Buffer], context: Context, choices: MemoryChoices) -> MemoryPlan:
-    """Choose a memory area and an address for every buffer, within the given ``choices``."""
+
+def plan_memory(
+    groups: Sequence[Group],
+    buffers: list[Buffer],
+    context: Context,
+    choices: MemoryChoices,
+    cores: Sequence[CoreGroups] = (),
+) -> MemoryPlan:
+    """Choose a memory area and an address for every buffer, within the given ``choices``. ``cores``: the shards of the
+    other cores, which have the same cascades."""
     # The groups of a core's shards belong to one plan, so caching their estimates is useless.
     costs = _known_costs(groups, context) if context.whole is None else KnownCosts()
     result = MemoryPlan([ScheduleStep([group]) for group in groups], buffers)
     if context.config.cores == 1 and (context.config.compiler.keeps_values or passes_on(context.config)):
-        _choose(result, StepCosts(groups, buffers, context, costs), choices)
+        _choose(result, StepCosts(groups, buffers, context, costs, cores), choices)
         # A value that was replaced by a rolling buffer needs no bytes of its own.
         used = {
             context.view(t).buffer

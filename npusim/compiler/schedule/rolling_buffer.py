@@ -51,13 +51,15 @@ class StripedValue(NamedTuple):
     """A value with a rolling buffer.
 
     ``maker``: the index of the group that computes it; from the number of groups on, the value is loaded from DRAM.
-    ``axis``: the dimension of its rows.
+    ``axis``: the dimension of its rows. ``slices``: tensors of shards that are rows of this value, and the first row of
+    each.
     """
 
     tensor: Tensor
     maker: int
     axis: int
     readers: tuple[Reader, ...]
+    slices: tuple[tuple[Tensor, int], ...] = ()
 
 
 Border = tuple[int, int, int | None]
@@ -89,6 +91,15 @@ class RollingBuffer:
     def buffer(self) -> Buffer:
         """The buffer in the scratchpad."""
         return self.view.buffer
+
+    @property
+    def views(self) -> dict[Tensor, View]:
+        """The views of the value and of its slices in the buffer."""
+        found = {self.value.tensor: self.view}
+        for tensor, first in self.value.slices:
+            starts = [first if axis == self.value.axis else 0 for axis in range(len(tensor.shape))]
+            found[tensor] = self.view.slice(starts, tensor.shape)
+        return found
 
     def begin(self, image: int) -> Iterator[Item]:
         """Fill the padding above an image, and at both sides of all positions.
@@ -180,10 +191,10 @@ def border(value: StripedValue, groups: Sequence[Group]) -> Border | None:
     pattern = None
     for reader in value.readers:
         anchor = groups[reader.reader].anchor
-        if anchor is None or anchor.kind != "conv" or anchor.input(0) is not value.tensor:
+        if anchor is None or anchor.kind != "conv" or not reader.windowed:
             continue
         first, width = _columns(anchor, value.tensor)
-        if first or width or reader.before or _rows_below(anchor, reader, value.tensor):
+        if first or width or reader.before > 0 or _rows_below(anchor, reader, value.tensor):
             zero = int(anchor.attrs["x_zero"]) & ((1 << 8 * value.tensor.dtype.itemsize) - 1)
             if pattern not in (None, zero):
                 return None

@@ -58,6 +58,11 @@ class ScheduleStep:
     set while memory areas do not change."""
 
     @property
+    def rolling_between(self) -> list[RollingBuffer]:
+        """The rolling buffers of the values between the groups of a cascade."""
+        return self.cascade.between if self.cascade is not None else []
+
+    @property
     def is_empty(self) -> bool:
         """Whether no result has elements, so that there is nothing to do."""
         return not any(prod(tensor.shape) for group in self.groups for tensor in group.outputs)
@@ -77,10 +82,10 @@ class ScheduleStep:
 @contextmanager
 def rolling_views(context: Context, buffers: Sequence[RollingBuffer]) -> Iterator[None]:
     """Context manager: the context has the views of these values in their rolling buffers."""
-    whole = {each.value.tensor: context.views[each.value.tensor] for each in buffers}
+    whole = {tensor: context.views[tensor] for each in buffers for tensor in each.views}
     for each in buffers:
-        each.buffer.core = 0
-        context.views[each.value.tensor] = each.view
+        each.buffer.core = 0 if each.buffer.core is None else each.buffer.core
+        context.views.update(each.views)
     try:
         yield
     finally:

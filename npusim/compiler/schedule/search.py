@@ -201,6 +201,7 @@ class ScheduleSearch:
         alone = best
         if config.cores > 1:
             found += self._on_fewer_cores(found[0][0] if found else None)
+            found += self._with_cascades(found)
             alone = self._try(self._shared(1))
         if alone is not None and alone is not best:
             found.append((self._forecast(alone.commands), alone))
@@ -277,6 +278,23 @@ class ScheduleSearch:
             found = self._try(self._sharded(count, exchange=exchange))
             if found is not None:
                 yield self._forecast(found.commands), found
+
+    def _with_cascades(self, found: Sequence[tuple[int, Build]]) -> Iterator[tuple[int, Build]]:
+        """Yield (forecast, candidate) for the best of the sharded layers in ``found`` with cascades, if they gain."""
+        sharded = [(ps, each) for ps, each in found if each.plan.shards.are_cut]
+        if not sharded or not self.wanted.searches("cascades"):
+            return
+        _, best = min(sharded, key=itemgetter(0))
+        asked = best.plan.schedule.with_("fused_attention", fused_attention=best.plan.attentions)
+        try:
+            plan = make_plan(self.graph, self.config, replace(asked, search=asked.search | {"cascades"}))
+            if not any(step.cascade for step in plan.layout.steps):
+                return
+            striped = Emission(plan, copy(self.budget)).finish()
+        except CompileError as error:
+            self.refused = self.refused or error
+            return
+        yield self._forecast(striped.commands), striped
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
         """Build the candidate on one core without cascades, for comparison with ``striped``. Empty if it does not fit.

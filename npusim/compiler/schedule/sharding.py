@@ -17,10 +17,11 @@ from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context, Lowering
 from npusim.compiler.lower.conv_forms import conv_like
 from npusim.compiler.lower.kinds import lower
+from npusim.compiler.schedule.cascade import CoreGroups
 from npusim.compiler.schedule.exchange import CoreTransfer, SharedTensor, transfers_of
 from npusim.compiler.schedule.halo import Band, LayerCut, Readers, halo_bands
 from npusim.compiler.schedule.regions import Region, are_disjoint, is_region, join, place_view, region_of, row_bytes
-from npusim.compiler.schedule.scratchpad import Avoided, Fitted, ScheduleStep, fit
+from npusim.compiler.schedule.scratchpad import Avoided, Fitted, ScheduleStep, fit, rolling_views
 from npusim.compiler.schedule.shards import Shard, interval, is_in_groups, operand_axes, shard_of
 from npusim.graph import Op, Tensor
 
@@ -77,21 +78,38 @@ class Shards:
             for group, shards in zip(groups, self.shards, strict=True)
         ]
 
-    def lowerings(self, step: ScheduleStep, fitted: Fitted) -> list[Lowering]:
-        """One lowering per core if the step is cut, else the lowerings of its groups."""
-        shards = self.shards[step.groups[0].index]
-        if shards is None:
-            return fitted.lowerings
-        room = self.contexts[0].room
-        lowerings = fitted.lowerings[:]
-        for shard, context in zip(shards[1:], self.contexts[1:], strict=False):
-            context.room = room
-            first = lowerings[0]
-            # All cores use the same form of a convolution as the first.
-            lowering = conv_like(first, context, shard.group) or lower(context, shard.group)
-            lowering.follow(first)
-            lowerings.append(lowering)
-        return lowerings
+    def other_cores(self) -> list[CoreGroups]:
+        """The shards of all cores but the first."""
+        found = []
+        for core, context in enumerate(self.contexts[1:], 1):
+            mine = [each[core].group for each in self.shards if each is not None and core < len(each)]
+            found.append(CoreGroups(context, {group.index: group for group in mine}))
+        return found
+
+    def lowerings(self, step: ScheduleStep, fitted: Fitted) -> list[list[Lowering]]:
+        """The lowerings of a step's groups: of each core if the step is cut, else those that the cores share."""
+        shards = [self.shards[group.index] for group in step.groups]
+        found = [fitted.lowerings]
+        cascades = step.cascade.others if step.cascade is not None else []
+        for core in range(1, len(shards[0] or ())):
+            context = self.contexts[core]
+            with rolling_views(context, cascades[core - 1].loaded if cascades else ()):
+                found.append(
+                    [
+                        self._like(first, context, each[core].group, step.cascade.rows[number] if step.cascade else 0)
+                        for number, (first, each) in enumerate(zip(fitted.lowerings, shards, strict=True))
+                        if each is not None
+                    ]
+                )
+        return found
+
+    def _like(self, first: Lowering, context: Context, group: Group, rows: int) -> Lowering:
+        """The lowering of a core's shard with the tiles of the first core's lowering."""
+        context.room, context.rows = self.contexts[0].room, rows
+        # All cores use the same form of a convolution as the first.
+        lowering = conv_like(first, context, group) or lower(context, group)
+        lowering.follow(first)
+        return lowering
 
 
 def make_shards(groups: Sequence[Group], whole: Context, cuts: Sequence[LayerCut], *, passes: bool) -> Shards:
@@ -202,7 +220,7 @@ def _grouped_unit(op: Op, cores: int, cols: int) -> int:
 
 def _add_views(shard: Shard, context: Context) -> None:
     for tensor, (source, starts) in shard.slices.items():
-        context.own.add(tensor)
+        context.own[tensor] = source, starts
         if tensor.data is None and source in context.views:
             context.views[tensor] = context.views[source].slice(starts, tensor.shape)
 

@@ -15,6 +15,7 @@ from typing import Any
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import Context
+from npusim.compiler.schedule.cascade import CoreGroups
 from npusim.compiler.schedule.cascade_latency import cascade_latency
 from npusim.compiler.schedule.scratchpad import Fitted, Made, ScheduleStep, fit
 from npusim.compiler.schedule.slots import Span
@@ -55,9 +56,16 @@ class StepCosts:
     chosen.
     """
 
-    def __init__(self, groups: Sequence[Group], buffers: Iterable[Buffer], context: Context, known: KnownCosts) -> None:
-        """``context``: as it is before any value has a rolling buffer."""
-        self.groups, self.context, self.known = groups, context, known
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        buffers: Iterable[Buffer],
+        context: Context,
+        known: KnownCosts,
+        cores: Sequence[CoreGroups] = (),
+    ) -> None:
+        """``context``: as it is before any value has a rolling buffer. ``cores``: the shards of the other cores."""
+        self.groups, self.context, self.known, self.cores = groups, context, known, cores
         self.users: dict[Buffer, list[int]] = {each: [] for each in buffers if each.is_scratch and each.nbytes}
         self.tensors: dict[Buffer, dict[Tensor, None]] = {buffer: {} for buffer in self.users}
         self.touched: list[list[Buffer]] = [[] for _ in groups]

@@ -14,7 +14,15 @@ from operator import itemgetter
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.grouping.groups import Group, side_by_side
 from npusim.compiler.lower.base import Context
-from npusim.compiler.schedule.cascade import Cascade, Outline, outline, rows_of, values_between, values_reread
+from npusim.compiler.schedule.cascade import (
+    Cascade,
+    Outline,
+    outline,
+    rows_of,
+    values_between,
+    values_reread,
+    whole_tensor,
+)
 from npusim.compiler.schedule.likeness import held_bytes
 from npusim.compiler.schedule.rolling_buffer import StripedValue
 from npusim.compiler.schedule.schedule import LayerCascade
@@ -43,12 +51,15 @@ def rolling_values(groups: Sequence[Group], context: Context) -> list[StripedVal
 
 
 def is_closed(groups: Sequence[Group], costs: StepCosts) -> bool:
-    """Whether no other group uses the values between these groups, and each of these values has its own buffer."""
+    """Whether no other group or core uses the values between these groups, and each of these values has its own
+    buffer."""
     first, last = groups[0].index, groups[-1].index
     for group in groups[:-1]:
         buffer = costs.context.views[group.outputs[0]].buffer
         users = costs.users.get(buffer)
-        if users is None or users[0] < first or users[-1] > last or len(costs.tensors[buffer]) > 1:
+        if users is None or users[0] < first or users[-1] > last or buffer.is_met:
+            return False
+        if len({whole_tensor(tensor, costs.context) for tensor in costs.tensors[buffer]}) > 1:
             return False
     return True
 
@@ -85,7 +96,7 @@ def best_stripes(
     ``given``: the rows and overlap that a schedule requires.
     """
     held = sum(held_bytes(costs.context, group) for group in groups)
-    shape = outline(groups, striped, costs.context) if room > held else None
+    shape = outline(groups, striped, costs.context, costs.cores) if room > held else None
     if shape is None:
         return None
     found: list[tuple[int, int, Cascade]] = []

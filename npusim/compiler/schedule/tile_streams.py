@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, product
+from itertools import chain, islice, product, zip_longest
 
 from npusim.compiler.buffers import View
 from npusim.compiler.codegen.issue import Item, Resource, Slot, Tile
@@ -64,30 +64,50 @@ def _is_free(item: Item, used: Sequence[Span]) -> bool:
     )
 
 
-def stripes(
-    step: ScheduleStep, cascade: Cascade, lowerings: Sequence[Lowering], tables: Sequence[Sequence[SlotTable]]
+def stripes_of_cores(
+    step: ScheduleStep, lowerings: Sequence[Sequence[Lowering]], tables: Sequence[Sequence[SlotTable]]
 ) -> Iterator[tuple[Group, list[Iterable[Tile]]]]:
-    """Yield the groups of a cascade in the order of their turns, stripe by stripe, with a stream of tiles per core."""
+    """Yield the groups of a cascade in the order of their turns, with a stream of tiles per core.
+
+    ``lowerings``: of each core and group. ``tables``: of each group and core.
+    """
+    assert step.cascade is not None
+    cascades = [step.cascade, *step.cascade.others]
+    cores = [
+        _stripes(cascade, mine, [slots[core] for slots in tables])
+        for core, (cascade, mine) in enumerate(zip(cascades, lowerings, strict=True))
+    ]
+    for turn in zip_longest(*cores):
+        number = next(each[0] for each in turn if each is not None)
+        yield step.groups[number], [each[1] if each is not None else () for each in turn]
+
+
+def _stripes(
+    cascade: Cascade, lowerings: Sequence[Lowering], tables: Sequence[SlotTable]
+) -> Iterator[tuple[int, Iterable[Tile]]]:
+    """Yield the numbers of the groups of one core's cascade in the order of their turns, stripe by stripe, with
+    tiles."""
     for image, (stripe, rows) in product(range(cascade.images), enumerate(cascade.stripes)):
         moved = cascade.moved(stripe)
         # Loads for the next stripe follow the loads of this stripe's first group, such as its weights.
-        ahead: list[tuple[Group, list[Iterable[Tile]]]] = []
+        ahead: list[tuple[int, Iterable[Tile]]] = []
         for rolling in cascade.loaded:
-            reader = step.groups[rolling.value.readers[0].reader]
+            reader = rolling.value.readers[0].reader
             at_once, behind = load_stripe(cascade, rolling, image, stripe)
-            ahead.append((reader, [behind]))
-            yield reader, [at_once]
-        for number, (first, end) in enumerate(rows[: len(step.groups)]):
+            ahead.append((reader, behind))
+            yield reader, at_once
+        for number, (first, end) in enumerate(rows[: len(lowerings)]):
             # Even if the group computes no rows, since padding below the image may be needed.
             before = before_stripe(cascade, number, image, stripe)
-            streams: list[Iterable[Tile]] = [before]
+            tiles: Iterable[Tile] = ()
             if first < end:
-                streams = shared_out(lowerings[number].stripe(image, (first, end), moved), tables[number])
-                if stripe:
-                    yield step.groups[number], [before]
-                else:
-                    streams = [_with_loads(streams[0], before)]
-            yield step.groups[number], streams
+                tiles = lowerings[number].stripe(image, (first, end), moved).steps(tables[number], 0, 1)
+            if stripe or not first < end:
+                yield number, before
+                yield number, tiles
+            else:
+                yield number, ()
+                yield number, _with_loads(tiles, before)
             if not number:
                 yield from ahead
 

@@ -12,8 +12,7 @@ from npusim.compiler.passes.fill_groups import ends_of
 from npusim.compiler.passes.legalize import separate_outputs
 from npusim.compiler.pipeline import prepare
 from npusim.compiler.schedule.attention import form_attention, possible_attentions
-from npusim.compiler.schedule.cascade import Cascade, outline, rows_of, values_between, values_reread
-from npusim.compiler.schedule.cascade_search import LONGEST
+from npusim.compiler.schedule.cascade import LONGEST, Cascade, outline, rows_of, values_between, values_reread
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.residency import MEAN_LIFE
 from npusim.compiler.schedule.rolling_buffer import StripedValue

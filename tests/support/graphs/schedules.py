@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule.build import Build, build, make_plan
 from npusim.compiler.schedule.names import LayerNames
-from npusim.compiler.schedule.schedule import FREE, LayerShard, Schedule
+from npusim.compiler.schedule.schedule import FREE, LayerCascade, LayerShard, Schedule
 from npusim.errors import CompileError
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -50,3 +50,14 @@ def sharded(graph: Graph, config: Config, axes: Sequence[int | None] | None = No
         return compile_graph(graph, config, schedule=schedule)
     except CompileError:
         return None
+
+
+def cascades_on_cores(prepared: Graph, config: Config, runs: Sequence[LayerCascade] = ()) -> Build | None:
+    """Return the build with layers cut for all cores and with cascades, even if another one is faster. None if there
+    are none. ``runs``: cascades that it must have."""
+    try:
+        schedule = FREE.with_("fused_attention", cores=config.cores, exchange=True, cascades=tuple(runs))
+        found = build(prepared, config, schedule, Budget.of(config))
+    except CompileError:
+        return None
+    return found if any(step.cascade for step in found.layout.steps) else None

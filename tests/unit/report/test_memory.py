@@ -79,5 +79,5 @@ def test_as_json() -> None:
 
 def test_several_cores() -> None:
     found, result = explained(64, cores=2, **{"matrix.rows": 2, "matrix.cols": 2})
-    assert found.orders[0][0] == "2 cores"
+    assert found.orders[0][0].startswith("2 cores")
     assert "several cores work on it" in text(found, result)
