@@ -38,7 +38,7 @@ SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize
 
 
 def require_compiler() -> None:
-    """Exit with one sentence if a command that compiles lacks a C compiler or Python's headers; Cython takes a minute."""
+    """Exit with one sentence if a command that compiles lacks a C compiler or Python's headers. Cython is slow."""
     compiling = {"build", "build_clib", "build_ext", "bdist_wheel", "develop", "dist_info", "editable_wheel", "install"}
     if sys.platform == "win32" or not compiling.intersection(sys.argv):
         return
