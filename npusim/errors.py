@@ -110,10 +110,12 @@ def _cause(names: Sequence[str], kind: str, reason: str) -> str:
 class UndecidedError(UnsupportedError):
     """The operators of a model, or the sizes of values, depend on data that only a run of the model computes.
 
-    ``value``: the value that decides, while a front end reads the model.
+    ``value``: the value that decides, while a front end reads the model. ``on_host``: no value does; the host can
+    execute the operator.
     """
 
     value: object = None
+    on_host = False
 
 
 class NeedsValueError(UndecidedError):

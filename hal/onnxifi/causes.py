@@ -32,6 +32,8 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"^signals of complex numbers", Status.UNSUPPORTED_SHAPE),
     (r"spatial dimensions are supported", Status.UNSUPPORTED_SHAPE),
     (r"^an empty input is not supported", Status.UNSUPPORTED_SHAPE),
+    (r"^a mask .* for scores ", Status.UNSUPPORTED_SHAPE),
+    (r"^several sequences with past keys", Status.UNSUPPORTED_SHAPE),
     (r"^dimension .* is empty$", Status.UNSUPPORTED_SHAPE),
     (r"it must not broadcast$", Status.UNSUPPORTED_SHAPE),
     (r"^input \d+ is a list of \d+ elements", Status.UNSUPPORTED_SHAPE),

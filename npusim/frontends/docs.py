@@ -21,6 +21,13 @@ from npusim.ops.base import REGISTRY, REQUIRED
 from npusim.pages import write_or_check
 
 DEFAULT_PATH = Path("docs/reference/operators.md")
+
+
+def _host_steps() -> str:
+    """The operators that the host executes."""
+    return ", ".join(sorted(f"{domain}.{name}" if domain else name for domain, name in HOST_STEPS))
+
+
 _HEAD = f"""\
 # Supported operators
 
@@ -32,8 +39,8 @@ does not support all operators. Each operator becomes one or several kinds of th
 Unsupported operators are refused, together with all other problems of the model, with node name and reason. Operand
 types that the operator definition does not allow are an error.
 
-- Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Constants may also be float64,
-  uint32 and uint64 if constant folding removes them, and 4- and 2-bit integers.
+- Types: float32, float16, bfloat16, int8, uint8, int16, uint16, int32, int64, bool. Constants may also be 4- and 2-bit
+  integers. The host computes with float64, uint32 and uint64, by the reference evaluator of the `onnx` package.
 - Shapes are static: open dimensions come from the arrays of a run or from `--input-shape`. Operands that determine
   shapes must be constants, or follow from shapes, constants, and inputs of at most {MOST_DECIDING} elements, whose
   values come from the arrays of a run or from `--bind`. The host computes such operands before the run; the report
@@ -42,8 +49,8 @@ types that the operator definition does not allow are an error.
   RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses and others.
 - Model functions are inlined. `If` is resolved if its condition is known. `Loop` and `Scan` are unrolled up to
   {MAX_ITERATIONS} times if trip counts and conditions are known. Sequences and optionals are lists of tensors.
-- Operands, conditions and positions that follow from other data, and {", ".join(sorted(HOST_STEPS))}, split a model
-  into [several programs with decisions of the host between them](../guide/decisions.md).
+- Operands, conditions and positions that follow from other data, and {_host_steps()}, split a model into
+  [several programs with decisions of the host between them](../guide/decisions.md).
 - Expansion on the host (folded constants, nodes of functions and loops, instructions) has a budget, which follows
   from the device memory or from `host.compile_bytes` of the description.
 - Files that onnxruntime has saved with its optimisations are read at every level. If they have channels in blocks, and

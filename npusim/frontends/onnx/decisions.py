@@ -13,7 +13,8 @@ from npusim.dtypes import DType, dtype_of, from_storage, to_storage
 from npusim.errors import InputError, ModelError
 from npusim.frontends.onnx import suppression
 from npusim.frontends.onnx.held_sequences import HELD
-from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
+from npusim.frontends.onnx.host_steps import compute
+from npusim.frontends.onnx.scope import domain_of
 from npusim.frontends.onnx.signature import declared_dims
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.ops.base import Array
@@ -39,8 +40,8 @@ class GraphPlan(Protocol):
     def name_of(self, step: int) -> str:
         """The name of a node."""
 
-    def version(self) -> int:
-        """The version of the standard operator set."""
+    def version(self, domain: str) -> int:
+        """The version of an operator set."""
 
     def body(self, step: int, attribute: str) -> GraphPlan:
         """The plan of a body of a node."""
@@ -265,12 +266,12 @@ def _stacked(d: HostDecision, body: GraphPlan, output: int, row: list[Array]) ->
 
 
 def host_step(d: HostDecision) -> Sequence[Value]:
-    """An operator whose results have sizes that depend on data."""
+    """An operator whose results have sizes that depend on data, or that the device does not have."""
     arrays = [
         from_storage(d.host(index), d.type_of(index)) if d.has(index) else None for index in range(len(d.node.input))
     ]
     try:
-        found = compute(d.node, d.plan.version(), arrays)
+        found = compute(d.node, d.plan.version(domain_of(d.node)), arrays)
     except _STUMBLES as error:
         raise InputError(f"cannot be computed: {error}") from error
     d.charge(sum(array.size for array in (*arrays, *found) if array is not None))
@@ -327,7 +328,6 @@ DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
     "If": branch,
     "Loop": loop,
     "Scan": scan,
-    **dict.fromkeys(HOST_STEPS, host_step),
     "NonMaxSuppression": suppress,
     **HELD,
 }
@@ -336,7 +336,5 @@ DECISIONS: Mapping[str, Callable[[HostDecision], Sequence[Value]]] = {
 def decide(plan: GraphPlan, values: Values, step: int, loop_timeout_ps: int) -> Sequence[Value]:
     """Execute a node on the host. Returns its outputs; raises ModelError, InputError, UnsupportedError."""
     decision = HostDecision(plan, values, step, loop_timeout_ps)
-    run = DECISIONS.get(decision.node.op_type)
-    if run is None:
-        raise ModelError(f"{decision.name} ({decision.node.op_type}): the host has no such operator")
+    run = host_step if domain_of(decision.node) else DECISIONS.get(decision.node.op_type, host_step)
     return run(decision)

@@ -1,4 +1,4 @@
-"""Operators that the host executes, because the sizes of their results depend on data."""
+"""Operators that the host executes, because the sizes of their results depend on data or the device cannot."""
 
 from __future__ import annotations
 
@@ -10,25 +10,41 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, helper
 
+from npusim.errors import UnsupportedError
+
 Array = npt.NDArray[Any]
 
 _SIZE = "the size of its result depends on data"
+_TRAINING = "it trains"
+_TABLES = "it is not arithmetic of tensors"
 
-HOST_STEPS: Mapping[str, str] = {
-    "NonZero": _SIZE,
-    "Compress": _SIZE,
-    "Unique": _SIZE,
-    "NonMaxSuppression": _SIZE,
-}
-"""The reason why the host executes an operator of the standard domain."""
+HOST_STEPS: Mapping[tuple[str, str], str] = {
+    ("", "NonZero"): _SIZE,
+    ("", "Compress"): _SIZE,
+    ("", "Unique"): _SIZE,
+    ("", "NonMaxSuppression"): _SIZE,
+    ("", "ImageDecoder"): "it reads an encoded image",
+    ("", "TfIdfVectorizer"): _TABLES,
+    **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Momentum")},
+    **{
+        ("ai.onnx.ml", name): _TABLES
+        for name in (
+            "ArrayFeatureExtractor", "Binarizer", "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier",
+            "LinearRegressor", "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler",
+            "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+        )
+    },
+}  # fmt: skip
+"""The reason why the host executes an operator, by domain and name."""
 
 
 def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> list[Array]:
-    """The results of one of these operators, by the reference evaluator of the onnx package.
+    """The results of an operator, by the reference evaluator of the onnx package.
 
-    ``version``: of the operator set. Raises whatever the evaluator raises for values that the operator does not allow.
+    ``version``: of the operator set of its domain. Raises UnsupportedError for an operator that the evaluator does not
+    have, and whatever it raises for values that the operator does not allow.
     """
-    if node.op_type == "NonZero":  # the one that is common and may be large
+    if node.op_type == "NonZero" and not node.domain:  # the one that is common and may be large
         assert inputs[0] is not None
         return [np.asarray(np.nonzero(np.atleast_1d(inputs[0])), np.int64)]
     from onnx.reference import ReferenceEvaluator
@@ -41,6 +57,9 @@ def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> li
     ]
     outputs = [name for name in node.output if name]
     graph = helper.make_graph([node], "host", values, [onnx.ValueInfoProto(name=name) for name in outputs])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-    found = dict(zip(outputs, ReferenceEvaluator(model).run(None, given), strict=True))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
+    try:
+        found = dict(zip(outputs, ReferenceEvaluator(model).run(None, given), strict=True))
+    except (ImportError, NotImplementedError, TypeError) as error:
+        raise UnsupportedError([(node.name, node.op_type, f"the host cannot compute it: {error}")]) from error
     return [np.asarray(found[name]) if name else np.empty(0) for name in node.output]

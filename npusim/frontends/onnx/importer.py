@@ -86,7 +86,9 @@ class Importer:
             self._define_initializers(scope, needed)
             self._import_nodes(nodes, needed, scope)
             outputs = self._outputs(scope)
-            self.reasons.extend(self._beyond_the_device(outputs))
+            beyond = self._beyond_the_device(outputs)
+            self.reasons.extend(beyond)
+            self._undecided += len(beyond)  # the host computes with these types
             if self._wants and self._wants == len(self.reasons):
                 raise NeedsValueError(self.reasons, self._likely())
             if self.reasons and self._undecided == len(self.reasons):
@@ -183,6 +185,7 @@ class Importer:
                 tensor = self.builder.input(name, shape, dtype, self._array(name, shape, dtype))
                 if dtype not in DEVICE_DTYPES:
                     self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
+                    self._undecided += 1
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
         for value in self._inputs:
@@ -277,6 +280,7 @@ class Importer:
         self._check_types(f"{name} ({node.op_type}): input", formal[0], inputs, bound, scope)
         region = CONTROL.get(node.op_type) if not domain else None
         handler = lookup(domain, node.op_type, version)
+        self._check_types_of_device(name, node, inputs)
         # The definition of the schema comes last, because an importer makes fewer and better operators.
         if handler is None and region is None:
             return self._defined(node, name, version, values, attributes, needed, scope)
@@ -317,7 +321,7 @@ class Importer:
     ) -> Sequence[Value]:
         """Import an operator on sequences, or one without an importer by the body in its schema."""
         domain, inputs = domain_of(node), tensors_of(values)
-        if not domain and node.op_type in HOST_STEPS:
+        if (domain, node.op_type) in HOST_STEPS:
             return self._host_step(node, name, version, inputs)
         if not domain and node.op_type in SEQUENCES:
             wanted = [bool(output) and output in needed for output in node.output]
@@ -354,7 +358,7 @@ class Importer:
         """The results of an operator that the host executes, on constants. Raises UndecidedError for other inputs."""
         arrays = [None if tensor is None else self.builder.value_of(tensor) for tensor in inputs]
         if any(tensor is not None and array is None for tensor, array in zip(inputs, arrays, strict=True)):
-            raise UndecidedError([(name, node.op_type, HOST_STEPS[node.op_type])])
+            raise _on_host(name, node.op_type, HOST_STEPS[domain_of(node), node.op_type])
         self.budget.take_bytes(sum(tensor.nbytes for tensor in inputs if tensor is not None), name)
         try:
             found = compute(node, version, arrays)
@@ -373,7 +377,7 @@ class Importer:
                 if tensor is not None and tensor.dtype not in DEVICE_DTYPES:
                     reason = f"the device does not compute with {tensor.dtype.label}"
                     if not self.arrays:
-                        raise UnsupportedError([(op.name, op.kind, reason)])
+                        raise _on_host(op.name, op.kind, reason)
                     # The host may compute it if only shapes depend on it.
                     self._foreign[op] = (node.name, node.op_type, reason)
         if added:
@@ -391,6 +395,13 @@ class Importer:
             # Definitions by ONNX are not the model's fault, and some of them are inaccurate.
             if not scope.is_definition:
                 raise ModelError(f"{what} {problem}")
+
+    def _check_types_of_device(self, name: str, node: NodeProto, inputs: Sequence[Tensor | None]) -> None:
+        """Raise UndecidedError for a computed operand of a type that only the host computes with. In a model that may
+        be one program, this is not known before it has been read."""
+        kinds = {t.dtype for t in inputs if t is not None and not t.is_constant} - DEVICE_DTYPES
+        if kinds and not self.collects:
+            raise _on_host(name, node.op_type, f"the device does not compute with {min(kinds).label}")
 
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown for all inputs."""
@@ -514,6 +525,13 @@ class Importer:
             return copy
         self.builder.rename(tensor, name, reserved=True)
         return tensor
+
+
+def _on_host(name: str, kind: str, reason: str) -> UndecidedError:
+    """The error for an operator that the host can execute."""
+    error = UndecidedError([(name, kind, reason)])
+    error.on_host = True
+    return error
 
 
 def check_text(names: Iterable[object]) -> None:

@@ -17,7 +17,6 @@ from npusim.dtypes import DType
 from npusim.errors import InputError, ModelError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx.decisions import decide
 from npusim.frontends.onnx.held_sequences import HELD
-from npusim.frontends.onnx.host_steps import HOST_STEPS
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
 from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs
@@ -226,9 +225,9 @@ class NodePlan(SegmentPlan):
 
     # Decisions
 
-    def version(self) -> int:
-        """The version of the standard operator set."""
-        return self.shared.opsets.get("", OLDEST_OPSET)
+    def version(self, domain: str = "") -> int:
+        """The version of an operator set."""
+        return self.shared.opsets.get(domain, 1 if domain else OLDEST_OPSET)
 
     def decide(self, values: Values, step: int, loop_timeout_ps: int) -> Sequence[PlanValue]:
         """See SegmentPlan. Raises ModelError, InputError, UnsupportedError."""
@@ -325,7 +324,7 @@ class NodeBuilder(SegmentBuilder):
         try:
             outputs = self._importer.import_one(node, name, needed, self._scope)
         except UndecidedError as error:
-            if node.op_type in HOST_STEPS or nested_graphs(node):
+            if error.on_host or nested_graphs(node):
                 return False
             if error.value is None:
                 raise

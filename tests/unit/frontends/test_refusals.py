@@ -156,7 +156,7 @@ REFUSED: list[tuple[str, list[Array | None], dict[str, Any], str]] = [
     ("Einsum", [f(2, 1), f(3, 4)], {"equation": "ij,jk->ik"}, "dimension 'j' is 1 and 3: it must not broadcast"),
     ("Einsum", [f(3, 3)], {"equation": "ii->i"}, "operand 'ii' has a letter twice: diagonals are not supported"),
     ("Dropout", [f(2), f(), np.bool_(True)], {}, "training mode is not supported"),
-    ("BatchNormalization", [IMAGE, *[f(4)] * 4], {"training_mode": 1}, "training mode and spatial=0"),
+    ("BatchNormalization", [IMAGE, *[f(4)] * 4], {"spatial": 0}, "attribute spatial=0"),
     (
         "LSTM", [f(2, 1, 3), f(1, 16, 3), f(1, 16, 4)], {"hidden_size": 4, "activation_alpha": [1.0]},
         "parameters of activations are not supported",

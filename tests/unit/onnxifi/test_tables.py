@@ -114,9 +114,10 @@ def test_an_answer_is_from_the_functions_own_list_and_keeps_its_cause():
 
 
 ABOUT_ATTRIBUTES = (
-    "transBatchA and transBatchB", "p={} ", "operand {} has a letter twice", "a constant must have",
+    "p={} ", "operand {} has a letter twice", "a constant must have",
     "training mode", "parameters of activations", "activations {}", "negative padding", "attribute {}",
-    "attribute opset is below 13",
+    "activation {}", "mode {} and coordinate_transformation_mode {}", "packed batches", "quantised caches",
+    "past_present_share_buffer and do_rotary", "buffers that past and present share", "a mask of 3 * batch + 2 entries",
     "output {} is used", "g_idx and weights that are packed for a GPU", "gather_axis and quantize_axis are the same",
 )  # fmt: skip
 """Refusals that match no pattern of CAUSES because they concern attributes."""

@@ -11,15 +11,18 @@ from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
 
 
-@handles("BatchNormalization", limits=["training mode is refused"])
-def batch_normalization(node: Node) -> Tensor:
+@handles("BatchNormalization", limits=["training mode before operator set 14 is refused"])
+def batch_normalization(node: Node) -> Tensor | list[Tensor]:
     """x * factor + offset per channel. Both are constants if the statistics are."""
     x = node.input(0)
-    node.ignore("momentum", "is_test")
-    if node.int_attr("training_mode", 0) or not node.int_attr("spatial", 1):
-        node.refuse("training mode and spatial=0 are not supported")
+    momentum = node.float_attr("momentum", 0.9)
+    node.ignore("is_test")
+    if not node.int_attr("spatial", 1):
+        node.refuse("attribute spatial=0 is not supported")
+    if node.int_attr("training_mode", 0):
+        return _normalised_in_training(node, x, momentum)
     for index in range(1, 5):
-        node.no_output(index, "running statistics are not supported")
+        node.no_output(index, "training mode before operator set 14 is not supported")
     if len(x.shape) < 2:
         node.damaged(f"the input must have a channel dimension, is {list(x.shape)}")
     scale, bias, mean, variance = (node.cast(node.input(index), DType.FLOAT32) for index in range(1, 5))
@@ -28,6 +31,24 @@ def batch_normalization(node: Node) -> Tensor:
     factor = node.binary(Binary.MUL, scale, deviation)
     offset = node.binary(Binary.SUB, bias, node.binary(Binary.MUL, mean, factor))
     return affine(node, x, factor, offset, 1)
+
+
+def _normalised_in_training(node: Node, x: Tensor, momentum: float) -> list[Tensor]:
+    """x normalised with its own statistics, and the running statistics after it."""
+    axes, rank, running = [axis for axis in range(len(x.shape)) if axis != 1], len(x.shape), []
+    wide = node.cast(x, DType.FLOAT32)
+    mean = node.reduce(Reduce.MEAN, wide, axes)
+    variance = node.reduce(Reduce.MEAN, node.binary(Binary.SQUARED_DIFFERENCE, wide, mean), axes)
+    for index, found in ((3, mean), (4, variance)):
+        before, now = node.input(index), node.reshape(found, (found.size,))
+        old = node.binary(Binary.MUL, node.cast(before, DType.FLOAT32), node.like(momentum, now))
+        new = node.binary(Binary.MUL, now, node.like(1 - momentum, now))
+        running.append(node.cast(node.binary(Binary.ADD, old, new), before.dtype))
+    epsilon = node.like(node.float_attr("epsilon", 1e-5), variance)
+    deviation = node.unary(Unary.RSQRT, node.binary(Binary.ADD, variance, epsilon))
+    y = node.binary(Binary.MUL, node.binary(Binary.SUB, wide, mean), deviation)
+    scale, bias = (node.along(node.cast(node.input(index), DType.FLOAT32), 1, rank) for index in (1, 2))
+    return [node.cast(node.binary(Binary.ADD, node.binary(Binary.MUL, y, scale), bias), x.dtype), *running]
 
 
 def affine(node: Node, x: Tensor, factor: Tensor, offset: Tensor | None, axis: int) -> Tensor:
