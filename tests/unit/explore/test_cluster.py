@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,8 +24,8 @@ VARY = {"matrix.rows": [4, 8, 16, 32], "matrix.cols": [4, 8, 16], "dram.bandwidt
 QUIET = ["--no-dashboard"]
 
 
-def _python(*arguments: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+def _python(*arguments: str, path: Path = ROOT) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(path), "PYTHONSAFEPATH": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -98,6 +99,39 @@ def test_a_result_that_is_lost_before_it_is_fetched_is_computed_again(
     found = space({"matrix.rows": [8, 16]})
     study = Study(found, evaluate=Synthetic(), area=synthetic_area).run(cluster=cluster[0])
     assert study.rows == Study(found, evaluate=Synthetic(), area=synthetic_area).run(workers=0).rows
+
+
+@pytest.mark.parametrize(("present", "reason"), [(True, "has another build .source"), (False, "cannot import npusim")])
+def test_a_worker_with_another_npusim_is_refused(
+    cluster: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path, present: bool, reason: str
+) -> None:
+    """It is named. No row of the study is its own."""
+    from distributed import Client
+
+    package = tmp_path / "path" / "npusim"
+    if present:
+        shutil.copytree(ROOT / "npusim", package, copy_function=os.symlink)
+        (package / "added.py").write_text("", "utf-8")
+    else:
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise ImportError('there is none')", "utf-8")
+    study = Study(space({"matrix.rows": [8, 16]}), evaluate=Synthetic(), area=synthetic_area)
+    with Client(cluster[0], set_as_default=False) as client:
+        before = len(client.scheduler_info()["workers"])
+        other = _python(
+            "distributed.cli.dask_worker", cluster[0], *QUIET, "--no-nanny", "--nthreads", "1",
+            "--local-directory", str(tmp_path), path=package.parent,
+        )  # fmt: skip
+        try:
+            client.wait_for_workers(before + 1, timeout=120)
+            with pytest.raises(UsageError, match=f"the worker tcp://.* {reason}.*install the same build"):
+                study.run(cluster=cluster[0])
+        finally:
+            other.kill()
+            other.wait()
+        while len(client.scheduler_info()["workers"]) > before:
+            time.sleep(0.05)
+    assert study.rows == {}
 
 
 def test_an_address_where_nobody_answers_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
