@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 import numpy as np
 from onnx import AttributeProto, GraphProto
 
+from npusim.errors import UndecidedError, UnsupportedError
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.scope import POISON, Listed, Scope, Value
 from npusim.graph import Tensor
@@ -25,6 +27,12 @@ def _body(node: Node, name: str) -> GraphProto:
     if graph is None:
         node.damaged(f"attribute {name} is required")
     return graph
+
+
+def _refuse(node: Node, reason: str, at_run_time: bool) -> NoReturn:
+    """Refuse a loop. ``at_run_time``: the host can count its iterations."""
+    error = UndecidedError if at_run_time else UnsupportedError
+    raise error([(node.name, node.op_type, reason)])
 
 
 def _check_depth(node: Node, scope: Scope) -> None:
@@ -81,7 +89,7 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
         node.damaged("the scanned dimensions differ, or the attributes do not fit them")
     total = steps.pop()
     if not 0 < total <= MAX_ITERATIONS:
-        node.refuse(f"{total} steps; 1 to {MAX_ITERATIONS} are supported")
+        _refuse(node, f"{total} steps; 1 to {MAX_ITERATIONS} are supported in one program", total > MAX_ITERATIONS)
     states, rows, left = inputs[:held], [], node.budget.steps
     for step in range(total):
         if step == 1:  # estimate all steps from the first one, to fail early
@@ -120,7 +128,7 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     counted = False
     while going and step < limit:
         if step == MAX_ITERATIONS or (counted and limit > MAX_ITERATIONS):
-            node.refuse(f"more than {MAX_ITERATIONS} iterations are not supported")
+            _refuse(node, f"more than {MAX_ITERATIONS} iterations are not supported in one program", True)
         if step == 1 and counted:  # estimate all iterations from the first one, to fail early
             node.budget.expect_steps((limit - 1) * (left - node.budget.steps), node.name)
         # The condition enters as true, because no iteration would run otherwise. Only its result counts.

@@ -122,9 +122,12 @@ class NodePlan(SegmentPlan):
                 outputs[place] = f"{name}/returned"
                 self.nodes.append(helper.make_node("Identity", [name], [outputs[place]]))
         reads = [_names_read(node) for node in self.nodes]
-        known = {*made, *self.inputs}
+        known = {*made, *self.inputs, *(name for node in self.nodes[len(kept) :] for name in node.output)}
         free = dict.fromkeys(name for names in (*reads, outputs) for name in names if name and name not in known)
         self.captured = [name for name in free if parent is not None and parent.offers(name)]
+        for name in outputs:
+            if name not in known and name not in self.captured:
+                raise ModelError(f"{label or 'graph '}output {name!r} is not produced")
         self._numbers: dict[str, int] = {}
         steps = PlanSteps(
             [self.number(name) for name in (*self.inputs, *self.captured)],
