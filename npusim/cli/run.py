@@ -223,8 +223,9 @@ def _write_files(
     from npusim.cli.tensors import write_arrays
     from npusim.report.flows import flows, queues
     from npusim.report.perfetto import write_trace
+    from npusim.report.result import flattened
 
-    written = [] if output_dir is None else list(map(str, write_arrays(output_dir, result.outputs)))
+    written = [] if output_dir is None else list(map(str, write_arrays(output_dir, flattened(result.outputs))))
     if trace is not None:
         with replacing(trace) as draft:
             write_trace(

@@ -15,6 +15,17 @@ from npusim.summary import OpReport
 from npusim.timeline import Counters, Timeline
 
 
+def flattened(outputs: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+    """Outputs by name; the tensors of a sequence each under its name and number, nothing for an absent value."""
+    found: dict[str, npt.NDArray[Any]] = {}
+    for name, output in outputs.items():
+        if isinstance(output, list):
+            found |= {f"{name}.{number}": array for number, array in enumerate(output)}
+        elif output is not None:
+            found[name] = output
+    return found
+
+
 class DecisionTotals(Protocol):
     """The host between the programs of a run, see ``npusim.runtime.result.HostDecisions``."""
 

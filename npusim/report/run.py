@@ -13,7 +13,7 @@ from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, table
 from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
 from npusim.report.program import host_work
-from npusim.report.result import ReportedRun
+from npusim.report.result import ReportedRun, flattened
 from npusim.timeline import CAUSES, UnitCounters
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, fir
                 *energy_rows(result.energy, result.time_ps),
             ]
         ),
-        _outputs(result.outputs),
+        _outputs(flattened(result.outputs)),
         _units(result.counters.units, result.counters.duration_ps),
         _slowest(result, config, top),
     ]

@@ -11,13 +11,13 @@ import numpy as np
 
 from npusim import energy as energies
 from npusim.driver import HostCounters
-from npusim.dtypes import from_storage, value_text
+from npusim.dtypes import DType, from_storage, to_storage, value_text
 from npusim.energy import Energy
-from npusim.errors import DeadlineError
+from npusim.errors import DeadlineError, InputError
 from npusim.hw import actions
 from npusim.hw.config import Config
 from npusim.occupancy import Occupancy, Stay
-from npusim.plan import Array, PlanBuffer, on_host
+from npusim.plan import Array, Items, PlanBuffer, Value, on_host
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.request import DeviceBuffer, Request
@@ -330,17 +330,36 @@ def planned_program(model: PlannedModel, name: str, key: str) -> PlannedProgram:
     return program
 
 
+def held_value(name: str, value: Any, dtype: DType) -> Value:
+    """The value of an input that is a sequence or optional: a list of arrays, an array, or None. Raises InputError."""
+    if value is None:
+        return Items(None)
+    parts = list(value) if isinstance(value, list | tuple) else [value]
+    arrays = [to_storage(np.asarray(part)) for part in parts]
+    for array in arrays:
+        if array.dtype != dtype.storage:
+            raise InputError(f"input {name!r}: tensors must be {dtype.label}, got {array.dtype}")
+    return Items(tuple(arrays)) if isinstance(value, list | tuple) else arrays[0]
+
+
+def _given_back(value: Value, dtype: DType) -> Any:
+    """An output: an array, a list of arrays, or None."""
+    if isinstance(value, Items):
+        return None if value.values is None else [from_storage(np.asarray(each), dtype) for each in value.values]
+    return from_storage(np.asarray(value), dtype)
+
+
 def execute(
     program: PlannedProgram,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Value],
     dispatcher: Dispatcher,
     limit_ps: int,
 ) -> PlannedResult:
-    """Run a planned program once. ``arrays``: its inputs, in storage form."""
+    """Run a planned program once. ``arrays``: its inputs, in storage form. Outputs that are sequences are lists."""
     plan = program.plan
     assert plan is not None
-    for binding in program.inputs:
-        plan.types[plan.number(binding.name)] = binding.dtype
+    for name, dtype in (*((each.name, each.dtype) for each in program.inputs), *plan.shared.held.items()):
+        plan.types[plan.number(name)] = dtype
     backend = SessionBackend(dispatcher, limit_ps)
     try:
         values = plan.execute(backend, [arrays[name] for name in plan.inputs], [on_host] * len(plan.outputs), limit_ps)
@@ -349,7 +368,7 @@ def execute(
     result = merged(program, dispatcher.config, backend, dispatcher.now_ps)
     names = [value.name for value in plan.graph.output]
     result.outputs = {
-        name: from_storage(np.asarray(value), plan.types[plan.number(output)])
+        name: _given_back(value, plan.types[plan.number(output)])
         for name, output, value in zip(names, plan.outputs, values, strict=True)
     }
     return result

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from npusim import notebook
@@ -28,6 +29,13 @@ from npusim.timeline import Counters, Timeline
 from npusim.units import cycles_spanned
 
 _PEAK_OF = {DType.UINT8: DType.INT8, DType.UINT16: DType.INT16}
+
+
+def described(output: object) -> str:
+    """Type and shape of an output; the length of a sequence."""
+    if isinstance(output, np.ndarray):
+        return f"{output.dtype.name}{list(output.shape)}"
+    return f"{len(output)} tensors" if isinstance(output, list) else "absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class Result:
         Path(path).write_text(run_page(self), "ascii")
 
     def _arrays(self) -> list[tuple[str, str]]:
-        return [(shown(name), f"{x.dtype.name}{list(x.shape)}") for name, x in self.outputs.items()]
+        return [(shown(name), described(x)) for name, x in self.outputs.items()]
 
     @property
     def model(self) -> str:

@@ -31,7 +31,7 @@ from npusim.program import Program
 from npusim.runtime.compile_request import CompileRequest
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.job import check_program
-from npusim.runtime.planned import PlannedProgram, execute, planned_program
+from npusim.runtime.planned import PlannedProgram, execute, held_value, planned_program
 from npusim.runtime.provenance import Origin
 from npusim.runtime.request import Request
 from npusim.runtime.result import Result
@@ -423,7 +423,10 @@ class Session:
         if timing_only or state is not None:
             what = "timing_only" if timing_only else "state"
             raise UsageError(f"{what}: not allowed for a model that decides at run time what is computed")
-        arrays = _checked_inputs(program, inputs)
+        assert program.plan is not None
+        held = program.plan.shared.held
+        arrays: dict[str, Any] = _checked_inputs(program, {n: value for n, value in inputs.items() if n not in held})
+        arrays |= {name: held_value(name, inputs.get(name), dtype) for name, dtype in held.items()}
         with DefaultFloats():
             result = execute(program, arrays, self._powered(), self._limit_ps)
         result.origin = self._origins.get(program)

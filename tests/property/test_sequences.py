@@ -11,6 +11,7 @@ from onnx import parser
 
 from npusim import Session, load_config
 from npusim.errors import InputError, ModelError
+from npusim.report.result import flattened
 from tests.support.examples import examples
 from tests.support.onnx_models.oracle import runtime_outputs
 from tests.support.onnx_models.planned import HEADER
@@ -130,6 +131,23 @@ def test_a_position_outside_the_sequence() -> None:
     for body, error in ((known, ModelError), (counted, InputError)):
         with Session(TINY, cache_dir=False) as session, pytest.raises(error, match="outside a sequence of 2 places"):
             session.run(parser.parse_model(HEADER + body), {"x": np.ones((6, 8), np.float32)})
+
+
+def test_sequences_go_in_and_out() -> None:
+    text = """g (seq(float) s, float[6, 8] x, optional(float[8]) o) => (seq(float) t, bool h, float[6, 8] y) {
+      r = Relu(x) t = SequenceInsert(s, r) h = OptionalHasElement(o) y = Neg(r) }"""
+    model = parser.parse_model(HEADER + text)
+    given = [np.ones((2, 3), np.float32), np.zeros(4, np.float32)]
+    with Session(TINY, cache_dir=False) as session:
+        result = session.run(model, {"s": given, "x": DATA, "o": None})
+        assert [array.shape for array in result.outputs["t"]] == [(2, 3), (4,), (6, 8)]
+        np.testing.assert_array_equal(result.outputs["t"][2], np.maximum(DATA, 0))
+        assert not result.outputs["h"]
+        assert "'t' 3 tensors" in repr(result)
+        assert session.run(model, {"s": [], "x": DATA, "o": DATA[0]}).outputs["h"]
+        with pytest.raises(InputError, match="tensors must be float32, got float64"):
+            session.run(model, {"s": [np.ones(3)], "x": DATA})
+    assert list(flattened(result.outputs)) == ["t.0", "t.1", "t.2", "h", "y"]
 
 
 @pytest.mark.slow

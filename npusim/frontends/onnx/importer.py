@@ -24,7 +24,14 @@ from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
 from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.sequences import SEQUENCES, is_held, tensors_of
-from npusim.frontends.onnx.signature import bound_array, check_names, contradiction, declared_inputs, free_inputs
+from npusim.frontends.onnx.signature import (
+    bound_array,
+    check_names,
+    contradiction,
+    declared_inputs,
+    free_inputs,
+    held_type,
+)
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
@@ -188,6 +195,7 @@ class Importer:
                     self._undecided += 1
             self._named[tensor] = 0
             scope.define(name, tensor, "graph inputs")
+        self._undecided += sum(held_type(value) is not None for value in self._inputs)
         for value in self._inputs:
             # A refused node counts as known, so that its readers are not reported.
             scope.values.setdefault(value.name, POISON)
@@ -505,6 +513,7 @@ class Importer:
                 outputs.append(self._output(tensor, output.name, names))
             elif tensor is not POISON:
                 self.reasons.append((output.name, "output", "outputs that are no tensors are not supported"))
+                self._undecided += 1
         return outputs
 
     def _contradicted(self, problems: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from npusim.frontends.onnx.decisions import decide
 from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
-from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs
+from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs, held_type
 from npusim.frontends.onnx.source import Model, Source, read
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor
 from npusim.frontends.onnx.versions import OLDEST_OPSET, upgraded
@@ -72,6 +72,12 @@ class PlannedModel:
         self.model = upgraded(self.model, self.shapes, self.bind)
         self.opsets = opset_imports(self.model.proto.opset_import)
 
+    @cached_property
+    def held(self) -> dict[str, DType]:
+        """Element types of the inputs that are sequences or optional values, by name."""
+        found = {value.name: held_type(value) for value in free_inputs(self.model.proto.graph)}
+        return {name: dtype for name, dtype in found.items() if dtype is not None}
+
     @property
     def name(self) -> str:
         """The name of the graph."""
@@ -80,6 +86,7 @@ class PlannedModel:
     def inputs(self) -> list[tuple[str, tuple[int, ...], DType]]:
         """(name, shape, type) of each input that is no constant. Raises OpenInputsError, UnsupportedError."""
         values = [value for value in free_inputs(self.model.proto.graph) if value.name not in self.bind]
+        values = [value for value in values if value.name not in self.held]
         reasons: list[tuple[str, str, str]] = []
         found = declared_inputs(values, {n: s for n, s in self.shapes.items() if n not in self.bind}, reasons)
         if reasons:

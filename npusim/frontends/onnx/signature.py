@@ -10,7 +10,15 @@ import numpy as np
 from onnx import GraphProto, TensorProto, ValueInfoProto
 
 from npusim.dtypes import DType, dtype_of, to_storage
-from npusim.errors import InputError, ModelError, NpusimError, OpenInputsError, UnsupportedError, UsageError
+from npusim.errors import (
+    InputError,
+    ModelError,
+    NpusimError,
+    OpenInputsError,
+    UndecidedError,
+    UnsupportedError,
+    UsageError,
+)
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, element_type
 from npusim.graph import Tensor
 from npusim.ops.base import Array, narrow
@@ -162,8 +170,23 @@ def _dtype(value: ValueInfoProto) -> DType:
         raise ModelError(f"input {value.name!r} has no type")
     if kind != "tensor_type":
         reason = f"inputs of type {kind.removesuffix('_type')} are not supported"
-        raise UnsupportedError([(value.name, "input", reason)])
+        error = UndecidedError if held_type(value) is not None else UnsupportedError
+        raise error([(value.name, "input", reason)])
     return element_type(value.type.tensor_type.elem_type, value.name, "input")
+
+
+def held_type(value: ValueInfoProto) -> DType | None:
+    """The element type of an input that is a sequence or an optional value, which the host holds; None for others."""
+    inner = value.type
+    if inner.WhichOneof("value") == "optional_type":
+        inner = inner.optional_type.elem_type
+    elif inner.WhichOneof("value") != "sequence_type":
+        return None
+    if inner.WhichOneof("value") == "sequence_type":
+        inner = inner.sequence_type.elem_type
+    if inner.WhichOneof("value") != "tensor_type":
+        return None
+    return ELEMENT_TYPES.get(inner.tensor_type.elem_type)
 
 
 def _given(value: ValueInfoProto, shape: Sequence[int]) -> str:

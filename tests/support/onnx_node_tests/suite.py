@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest import mock
 
+import numpy as np
 import onnx
 from onnx.backend.test import BackendTest
 
@@ -55,7 +56,8 @@ globals().update(suite.test_cases)      # and then: pytest, or unittest.main()
 A case that npusim refuses is shown as skipped, with the reason. Inputs whose value decides shapes are bound to the
 value that the case has. Without the tolerances four cases fail: their expected values are farther from the exact
 result than npusim's. Two want a softmax that is rounded to float16 after each of its steps, two have the rounding
-errors of an inverse Fourier transform where the exact result is 0.
+errors of an inverse Fourier transform where the exact result is 0. The suite itself cannot compare the results of
+test_loop16_seq_none, a sequence with a scalar in it; the figures below compare them.
 """
 
 
@@ -76,11 +78,23 @@ class _Telling(NpusimBackend):
         return True
 
 
+class _Comparing(BackendTest):
+    """Compares scalars in sequences, for which the suite asks for their length."""
+
+    @classmethod
+    def assert_similar_outputs(
+        cls, ref_outputs: Any, outputs: Any, rtol: float, atol: float, model_dir: str | None = None
+    ) -> None:
+        if isinstance(outputs, np.ndarray) and not outputs.ndim:
+            ref_outputs, outputs = [ref_outputs], [outputs]
+        super().assert_similar_outputs(ref_outputs, outputs, rtol, atol, model_dir)
+
+
 def items() -> Iterator[tuple[str, str, Callable[[], None]]]:
     """Yield (category, name, test) of every case, in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cases overflow and divide by zero on purpose while they are built
-        suite = BackendTest(_Telling, __name__, test_kwargs=TOLERANCES)
+        suite = _Comparing(_Telling, __name__, test_kwargs=TOLERANCES)
     for name, case in sorted(suite.test_cases.items()):
         category = name.removeprefix("OnnxBackend").removesuffix("ModelTest")
         for test in unittest.defaultTestLoader.getTestCaseNames(case):
