@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, TensorProto, helper
 
 from npusim.dtypes import DType
 from npusim.errors import InputError
+from npusim.frontends.onnx.host_decision import HostDecision
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 from npusim.plan import Array, DeviceValue, Items, Value, on_host
-
-if TYPE_CHECKING:
-    from npusim.frontends.onnx.decisions import HostDecision
 
 Tensors = tuple[Array | DeviceValue, ...]
 
