@@ -90,6 +90,7 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library neuralnetworks
 	$(BIN)/python -m tests.support.fuzz.run --library programs
 	$(BIN)/python -m tests.support.fuzz.run --library npu-files --cases 1000000
+	$(BIN)/python -m tests.support.fuzz.run --library tflite-models --cases 100000
 	$(BIN)/python -m tests.support.fuzz.run --library weight-streams
 	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
 	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000

@@ -549,6 +549,84 @@ def _lrn(m: Maker) -> bytes:
     return single("LOCAL_RESPONSE_NORMALIZATION", tensors, "LocalResponseNormalizationOptions", **values)
 
 
+# -- recurrent ---------------------------------------------------------------------------------------------------------
+
+
+def _lstm_case(name: str, *, hybrid: bool = False, coupled: bool = False, peephole: bool = False, project: bool = False,
+               major: bool = False) -> None:  # fmt: skip
+    @made(name, "float32")
+    def make(m: Maker) -> bytes:
+        steps, batches, size, units = 5, 2, 6, 8
+        outputs = 4 if project else units
+        weights = Maker("int8", name) if hybrid else m
+        shape = (steps, batches, size) if major else (batches, steps, size)
+        tensors: list[Given] = [m.input("x", shape)]
+        places: list[int] = [0]
+
+        def add(tensor: Given | None) -> None:
+            places.append(-1 if tensor is None else len(tensors))
+            tensors.extend([] if tensor is None else [tensor])
+
+        def named(tensor: Given) -> Given:
+            tensor.name = f"w{len(tensors)}"
+            return tensor
+
+        def vector(count: int) -> Given:
+            return named(const("v", m.rng.normal(0, 0.3, count).astype(np.float32)))
+
+        for width in (size, outputs):
+            for gate in range(4):
+                add(None if coupled and gate == 0 else named(weights.weights((units, width), 0, per_channel=False)))
+        for gate in range(3):
+            add(vector(units) if peephole and not (coupled and gate == 0) else None)
+        for gate in range(4):
+            add(None if coupled and gate == 0 else vector(units))
+        add(named(weights.weights((outputs, units), 0, per_channel=False)) if project else None)
+        add(vector(outputs) if project else None)
+        add(Given("h", (batches, outputs), variable=True))
+        add(Given("c", (batches, units), variable=True))
+        for _ in range(4):
+            add(None)
+        tensors.append(Given("y", (*shape[:2], outputs)))
+        options = {"FusedActivationFunction": 4, "CellClip": 0.7 if peephole else 0.0, "TimeMajor": major}
+        kind = "UnidirectionalSequenceLSTMOptions"
+        operator = Operator("UNIDIRECTIONAL_SEQUENCE_LSTM", places, [len(tensors) - 1], kind, options)
+        return model([Subgraph(tensors, [operator], [0], [len(tensors) - 1])])
+
+
+_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM")
+_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM major coupled", major=True, coupled=True)
+_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM peephole projection", peephole=True, project=True)
+_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM hybrid", hybrid=True)
+
+
+@made("UNIDIRECTIONAL_SEQUENCE_RNN", "float32")
+def _rnn(m: Maker) -> bytes:
+    tensors = [m.input("x", (2, 5, 6)), m.weights((8, 6), 0), m.weights((8, 8), 0), m.constant("b", (8,)),
+               Given("h", (2, 8), variable=True), m.output((2, 5, 8))]  # fmt: skip
+    return single("UNIDIRECTIONAL_SEQUENCE_RNN", tensors, "SequenceRNNOptions", FusedActivationFunction=4)
+
+
+@made("SVDF", "float32")
+def _svdf(m: Maker) -> bytes:
+    tensors = [m.input("x", (2, 6)), m.weights((8, 6), 0), m.constant("t", (8, 5)), m.constant("b", (4,)),
+               Given("s", (2, 40), variable=True), m.output((2, 4))]  # fmt: skip
+    return single("SVDF", tensors, "SVDFOptions", Rank=2, FusedActivationFunction=1)
+
+
+@made("MATRIX_DIAG", "float32")
+def _matrix_diag(m: Maker) -> bytes:
+    return single("MATRIX_DIAG", [m.input("x", (3, 4)), m.output((3, 4, 4))], "MatrixDiagOptions")
+
+
+for _shape in ((2, 3, 5), (2, 5, 3), (2, 4, 4)):
+
+    @made(f"MATRIX_SET_DIAG {_shape[1]} {_shape[2]}", "float32")
+    def _matrix_set_diag(m: Maker, shape: tuple[int, ...] = _shape) -> bytes:
+        tensors = [m.input("x", shape), m.input("d", (2, min(shape[1:]))), m.output(shape)]
+        return single("MATRIX_SET_DIAG", tensors, "MatrixSetDiagOptions")
+
+
 CUSTOM = struct.pack("<3i", 1, 2, 2)
 """Options of Convolution2DTransposeBias: SAME, strides of 2."""
 

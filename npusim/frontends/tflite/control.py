@@ -1,4 +1,4 @@
-"""Variables, and operators with graphs: CALL_ONCE, IF."""
+"""Variables, and operators with graphs: CALL, CALL_ONCE, IF, WHILE."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Frame:
 
 
 class Graphs(Protocol):
-    """What these importers need of the importer of the model."""
+    """The importer of a model, for operators with graphs or variables."""
 
     builder: GraphBuilder
     variables: dict[str, Variable]
@@ -55,10 +55,10 @@ class Graphs(Protocol):
         """Import a graph of the model in place of an operation; returns its outputs."""
 
 
-def _call_once(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+def _call_once(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
     """Initialise variables with constants, before the first run."""
-    importer.body(op, int(op.option("CallOnceOptions", "InitSubgraphIndex")), [], frame)
-    for variable in importer.variables.values():
+    graphs.body(op, int(op.option("CallOnceOptions", "InitSubgraphIndex")), [], frame)
+    for variable in graphs.variables.values():
         if variable.current is not None and variable.source is None:
             if variable.current.data is None:
                 op.refuse(f"the first value of variable {variable.name!r} is not a constant")
@@ -66,9 +66,9 @@ def _call_once(importer: Graphs, op: Operation, values: Sequence[Any], frame: Fr
     return []
 
 
-def _var_handle(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+def _var_handle(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
     container, name = (op.option("VarHandleOptions", field) or b"" for field in ("Container", "SharedName"))
-    return [importer.variable("/".join(part.decode("utf-8", "replace") for part in (container, name) if part))]
+    return [graphs.variable("/".join(part.decode("utf-8", "replace") for part in (container, name) if part))]
 
 
 def _variable(op: Operation, value: Any) -> Variable:
@@ -77,33 +77,33 @@ def _variable(op: Operation, value: Any) -> Variable:
     return value
 
 
-def _read_variable(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
-    return [importer.read_variable(_variable(op, values[0] if values else None), op.dtype_of(op.results[0]))]
+def _read_variable(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    return [graphs.read_variable(_variable(op, values[0] if values else None), op.dtype_of(op.results[0]))]
 
 
-def _assign_variable(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+def _assign_variable(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
     variable, tensor = _variable(op, values[0] if values else None), op.input(1)
     if variable.initial is not None and variable.initial.shape != tensor.shape:
         op.refuse(f"variable {variable.name!r} is {list(variable.initial.shape)}, the new value {list(tensor.shape)}")
     if variable.current is None and variable.initial is not None:
         # Its old value is an input all the same, because the new one becomes its value in the next run.
-        importer.read_variable(variable, tensor.dtype)
+        graphs.read_variable(variable, tensor.dtype)
     variable.current = tensor
     return []
 
 
-def _if(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+def _if(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
     """The taken branch of a known condition. Otherwise both are computed and the results are selected."""
     condition = op.input(0)
     if condition.dtype is not DType.BOOL or condition.size != 1:
         op.damaged(f"the condition must be one bool, is {condition.dtype.label}{list(condition.shape)}")
-    graphs = [int(op.option("IfOptions", f"{name}SubgraphIndex")) for name in ("Then", "Else")]
-    known = importer.builder.value_of(condition)
+    bodies = [int(op.option("IfOptions", f"{name}SubgraphIndex")) for name in ("Then", "Else")]
+    known = graphs.builder.value_of(condition)
     if known is not None:
-        return importer.body(op, graphs[0 if known.reshape(-1)[0] else 1], values[1:], frame)
-    before = {name: variable.current for name, variable in importer.variables.items()}
-    branches = [importer.body(op, graph, values[1:], frame) for graph in graphs]
-    if {name: variable.current for name, variable in importer.variables.items()} != before:
+        return graphs.body(op, bodies[0 if known.reshape(-1)[0] else 1], values[1:], frame)
+    before = {name: variable.current for name, variable in graphs.variables.items()}
+    branches = [graphs.body(op, body, values[1:], frame) for body in bodies]
+    if {name: variable.current for name, variable in graphs.variables.items()} != before:
         op.refuse("a branch that assigns a variable needs a condition that is known before the run")
     results: list[Any] = []
     for a, b in zip(*branches, strict=True):
@@ -116,12 +116,38 @@ def _if(importer: Graphs, op: Operation, values: Sequence[Any], frame: Frame) ->
     return results
 
 
+def _call(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    return graphs.body(op, int(op.option("CallOptions", "Subgraph")), values, frame)
+
+
+def _while(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> list[Any]:
+    """A loop with conditions that are known before the run, unrolled."""
+    condition, body = (int(op.option("WhileOptions", f"{name}SubgraphIndex")) for name in ("Cond", "Body"))
+    current = list(values)
+    for _ in range(MAX_ITERATIONS):
+        found = graphs.body(op, condition, current, frame)
+        if len(found) != 1 or not isinstance(found[0], Tensor):
+            op.refuse("its condition is not supported")
+        if found[0].dtype is not DType.BOOL or found[0].size != 1:
+            op.damaged(f"the condition must be one bool, is {found[0].dtype.label}{list(found[0].shape)}")
+        if not op.decided(found[0], "the condition", "the condition must be known before the run").reshape(-1)[0]:
+            return current
+        current = graphs.body(op, body, current, frame)
+        if len(current) != len(values):
+            op.damaged(f"the body makes {len(current)} values of {len(values)}")
+    return op.refuse(f"it runs at least {MAX_ITERATIONS} times")
+
+
+MAX_ITERATIONS = 4096
+"""Limit of the iterations of an unrolled loop."""
 Control = Callable[["Graphs", Operation, Sequence[Any], "Frame"], list[Any]]
 CONTROL: Mapping[str, Control] = {
     "ASSIGN_VARIABLE": _assign_variable,
+    "CALL": _call,
     "CALL_ONCE": _call_once,
     "IF": _if,
     "READ_VARIABLE": _read_variable,
     "VAR_HANDLE": _var_handle,
+    "WHILE": _while,
 }
 """Importers of operators that need more than tensors."""

@@ -59,6 +59,7 @@ class Importer:
         """Variables of the model by name, in the order of their first use."""
         self._values: dict[str, Any] = {}
         self._constants: dict[int, Tensor] = {}
+        self._states: dict[TensorRecord, Variable] = {}
         self._bound: dict[str, str] = {}
 
     def run(self) -> Graph:
@@ -188,6 +189,8 @@ class Importer:
         except STUMBLES as error:
             # The model is not trusted: any exception of an importer is reported, with its cause.
             raise ModelError(f"{name} ({record.name}): cannot be understood: {error}") from error
+        for index, tensor in op.updates.items():
+            self._update(frame, record.inputs[index], tensor, op)
         added = self.builder.ops_since(before)
         for each in added:
             for tensor in (*each.inputs, *each.outputs):
@@ -236,10 +239,21 @@ class Importer:
         dtype = ELEMENT_TYPES.get(record.type)
         if dtype is None:
             raise UnsupportedError([(record.name, "variable", f"type {type_name(record.type)} is not supported")])
-        variable = self.variable(record.name or f"{frame.prefix}variable_{number}")
+        variable = self._states[record] = self.variable(record.name or f"{frame.prefix}variable_{number}")
         zero = int(record.quantization.zero[0]) if record.quantization is not None else 0
         variable.initial = np.broadcast_to(np.asarray(zero, dtype.storage), record.shape)
         return self.read_variable(variable, dtype)
+
+    def _update(self, frame: Frame, number: int, tensor: Tensor, op: Operation) -> None:
+        """An operation has changed a variable tensor."""
+        record = frame.record.tensors[number]
+        if record in self._states and tensor.shape != record.shape:
+            op.damaged(f"tensor {record.name!r} is {list(record.shape)}, its new value {list(tensor.shape)}")
+        stored = op.from_real(tensor, record)
+        frame.values[number] = stored
+        # A state that is no variable, but a constant or a value, is not kept.
+        if record in self._states:
+            self._states[record].current = stored
 
     def read_variable(self, variable: Variable, dtype: DType) -> Tensor:
         """The current value of a variable: assigned before in this run, or an input of the program."""

@@ -49,6 +49,8 @@ class Operation(ImportedOperation):
         """The records of the inputs."""
         self.results = [tensors[number] for number in record.outputs]
         """The records of the outputs."""
+        self.updates: dict[int, Tensor] = {}
+        """New values of inputs that are variables, such as states of recurrent layers."""
         self.intermediates = [tensors[number] if number >= 0 else None for number in record.intermediates]
 
     # -- inputs -------------------------------------------------------------------------------------------------------
@@ -128,6 +130,8 @@ class Operation(ImportedOperation):
         dtype = self.dtype_of(record)
         if not self.quantised(record) or record.quantization is None:
             return self.cast(tensor, dtype)
+        if not record.quantization.scale.all():
+            self.damaged(f"tensor {record.name!r} has the scale 0")
         scale, zero = broadcast_parameters(record.quantization, len(tensor.shape))
         real = self.cast(tensor, DType.FLOAT32)
         return self.add("quantize", real, self.const(scale), self.const(zero), to=dtype)

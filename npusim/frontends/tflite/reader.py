@@ -61,7 +61,7 @@ class Sparsity:
     levels: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorRecord:
     """A declared tensor. ``open``: dimensions that a caller may choose. ``data``: its buffer, None without one."""
 
@@ -170,6 +170,11 @@ class Options:
         return getattr(table, name)()
 
 
+_ZEROS = {
+    getattr(tflite.TensorType, name): (int(np.iinfo(name.lower()).min), int(np.iinfo(name.lower()).max))
+    for name in ("INT8", "UINT8", "INT16", "UINT16")
+} | {tflite.TensorType.INT4: (-8, 7)}
+"""Range of zero points by element type; others, such as those of biases, have none."""
 _EMPTY = struct.pack("<HHi", 4, 4, 4)
 """A table at offset 4 without fields."""
 
@@ -260,7 +265,7 @@ class _Reader:
 
     def _tensor(self, table: Any, buffers: tuple[memoryview | None, ...]) -> TensorRecord:
         shape, signature = self.integers(table, "Shape"), self.integers(table, "ShapeSignature")
-        number = table.Buffer()
+        number, kind = table.Buffer(), table.Type()
         if number >= max(len(buffers), 1):
             _damaged(f"tensor buffer {number} of {len(buffers)}")
         if min(shape, default=0) < 0:
@@ -269,16 +274,16 @@ class _Reader:
             _damaged(f"a tensor of shape {list(shape)} and signature {list(signature)}")
         return TensorRecord(
             self.text(table.Name()),
-            table.Type(),
+            kind,
             shape,
             frozenset(axis for axis, dim in enumerate(signature) if dim < 0),
             buffers[number] if number else None,  # buffer 0 is empty by definition
-            self._quantization(table.Quantization(), len(shape)),
+            self._quantization(table.Quantization(), len(shape), kind),
             bool(table.IsVariable()),
             self._sparsity(table.Sparsity(), len(shape)),
         )
 
-    def _quantization(self, table: Any, rank: int) -> Quantization | None:
+    def _quantization(self, table: Any, rank: int, kind: int) -> Quantization | None:
         if table is None or not table.ScaleLength():
             return None
         scale, axis = self.numbers(table, "Scale").astype(np.float32), table.QuantizedDimension()
@@ -287,8 +292,11 @@ class _Reader:
             zero = np.zeros(1, np.int64)
         if len(zero) not in (1, len(scale)) or (len(scale) > 1 and not 0 <= axis < rank):
             _damaged(f"{len(scale)} scales and {len(zero)} zero points of dimension {axis} of {rank}")
-        if not np.isfinite(scale).all():
-            _damaged("a scale that is not a finite number")
+        if not np.isfinite(scale).all() or (scale < 0).any():
+            _damaged("a scale that is not a number >= 0")
+        low, high = _ZEROS.get(kind, (0, 0))
+        if not low <= zero.min() <= zero.max() <= high:
+            _damaged(f"a zero point of {zero.min()} to {zero.max()}, outside {low} to {high}")
         return Quantization(scale, zero, axis)
 
     def _sparsity(self, table: Any, rank: int) -> Sparsity | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,15 @@ import numpy as np
 import pytest
 
 from npusim.dtypes import DType
-from npusim.errors import InputError, ModelError, UnsupportedError, UsageError
+from npusim.errors import InputError, ModelError, NpusimError, UnsupportedError, UsageError
 from npusim.frontends import models
 from npusim.ops.reference import run
 from npusim.runtime import Session
 
-pytest.importorskip("tflite", reason="the extra tflite")
+tflite = pytest.importorskip("tflite", reason="the extra tflite")
 
-from tests.support.tflite_models import Given, Operator, Signature, Subgraph, const, model, single
+from tests.support.fuzz.tflite_files import CONFIG, broken  # noqa: E402
+from tests.support.tflite_models import Given, Operator, Signature, Subgraph, const, model, single  # noqa: E402
 
 X = Given("x", (2, 3))
 Y = Given("y", (2, 3))
@@ -143,6 +146,36 @@ def test_a_branch_is_taken_or_both_are_computed() -> None:
         np.testing.assert_array_equal(results(branches(None), x=x, c=np.array([value]))["y"], want)
 
 
+def powers(times: Given) -> bytes:
+    """y = x doubled as often as ``times`` says."""
+    number, flag = Given("i", (), "int32"), Given("more", (), "bool")
+    state = [number, Given("n", (), "int32"), X]
+    condition = Subgraph([*state, flag], [Operator("LESS", [0, 1], [3])], [0, 1, 2], [3], "cond")
+    tensors = [*state, const("one", np.int32(1)), Given("j", (), "int32"), Y]
+    steps = [Operator("ADD", [0, 3], [4], "AddOptions"), Operator("ADD", [2, 2], [5], "AddOptions")]
+    body = Subgraph(tensors, steps, [0, 1, 2], [4, 1, 5], "body")
+    main = [const("zero", np.int32(0)), times, X, number, Given("m", (), "int32"), Y]
+    options = {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}
+    loop = Operator("WHILE", [0, 1, 2], [3, 4, 5], "WhileOptions", options)
+    return model([Subgraph(main, [loop], [2] if times.data is not None else [1, 2], [5]), condition, body])
+
+
+def test_a_loop_with_a_known_condition_is_unrolled() -> None:
+    graph = models.load(powers(const("times", np.int32(3))))
+    assert [op.kind for op in graph.ops] == ["binary"] * 3
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(run(graph, {"x": x})["y"], 8 * x)
+    with Session("tiny", cache_dir=False) as session:
+        found = [session.run(powers(Given("times", (), "int32")), {"times": np.int32(n), "x": x}) for n in (0, 2)]
+    np.testing.assert_array_equal(found[0].outputs["y"], x)
+    np.testing.assert_array_equal(found[1].outputs["y"], 4 * x)
+
+
+def test_a_loop_without_end_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="it runs at least 4096 times"):
+        models.load(powers(const("times", np.int32(1 << 30))))
+
+
 def test_a_graph_that_contains_itself_is_refused() -> None:
     options = {"ThenSubgraphIndex": 0, "ElseSubgraphIndex": 0}
     tensors = [const("c", np.array([True])), X, Y]
@@ -195,3 +228,41 @@ def test_an_onnx_model_with_such_a_suffix_is_read(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
     path.write_bytes(parser.parse_model(text).SerializeToString())
     assert [op.kind for op in models.load(path).ops] == ["unary"]
+
+
+def test_damaged_files_end_in_a_graph_or_one_error() -> None:
+    ends: Counter[str] = Counter()
+    for number in range(1500):
+        try:
+            models.load(broken(random.Random(number)), config=CONFIG)
+            ends["loaded"] += 1
+        except NpusimError as error:
+            ends[type(error).__name__] += 1 if str(error) else 1 << 20
+    assert ends["loaded"] > 100
+    assert ends["ModelError"] > 500
+    assert ends.total() == 1500, "an error without a message"
+
+
+def test_many_references_to_one_table_are_refused() -> None:
+    """A vector of offsets to one table costs four bytes for each of its entries."""
+    tensors = [Given(f"t{number}", (1,)) for number in range(400)]
+    data = bytearray(model([Subgraph(tensors, [], [0], [0])] * 2))
+    root = tflite.Model.GetRootAs(data, 0)
+    table = root.Subgraphs(0)._tab
+    start = table.Vector(table.Offset(4))
+    name = root.Subgraphs(0).Tensors(399)._tab
+    place = name.Pos + name.Offset(10)  # the name of the last tensor, which is first in the file
+    # All tensors become this one, whose name becomes the rest of the file.
+    text = place + int.from_bytes(data[place : place + 4], "little")
+    data[text : text + 4] = (len(data) - text - 4).to_bytes(4, "little")
+    for index in range(400):
+        at = start + 4 * index
+        data[at : at + 4] = (name.Pos - at).to_bytes(4, "little")
+    with pytest.raises(ModelError, match="refer to the same bytes too often"):
+        models.load(bytes(data))
+
+
+@pytest.mark.parametrize("zero", [-129, 128, 1 << 40])
+def test_a_zero_point_outside_the_type_is_damage(zero: int) -> None:
+    with pytest.raises(ModelError, match=f"a zero point of {zero}"):
+        models.load(single("RELU", [Given("x", (2,), "int8", 0.1, 3), Given("y", (2,), "int8", 0.1, zero)]))

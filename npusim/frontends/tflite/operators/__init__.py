@@ -6,5 +6,6 @@ from npusim.frontends.tflite.operators import (  # noqa: F401
     indexing,
     movement,
     products,
+    recurrent,
     reductions,
 )

@@ -88,7 +88,7 @@ def _size(op: Operation) -> list[int]:
     size = op.ints(1)
     if len(size) != 2 or min(size) < 1:
         op.damaged(f"the size must be two numbers >= 1, is {size}")
-    if max(size) > MOST_PIXELS:
+    if max(*size, *op.input(0).shape[1:3]) > MOST_PIXELS:
         op.refuse(f"images of at most {MOST_PIXELS} pixels in each direction are supported")
     return size
 

@@ -200,6 +200,8 @@ def pad(op: Operation) -> Tensor:
     x, pads = op.input(0), _paddings(op)
     value = 0.0
     if op.op_type == "PADV2":
+        if op.input(2).dtype is not x.dtype:
+            op.damaged(f"the value is {op.input(2).dtype.label}, the input {x.dtype.label}")
         value = op.scalar(2)
     elif op.quantised(op.type_of(0)):
         value = op.parameters(op.type_of(0))[1]
@@ -251,6 +253,42 @@ def broadcast_to(op: Operation) -> Tensor:
     if np.broadcast_shapes(x.shape, tuple(shape)) != tuple(shape):
         op.damaged(f"{list(x.shape)} cannot be broadcast to {shape}")
     return op.expand(x, shape)
+
+
+@handles("BROADCAST_ARGS", limits=["the shapes are constants"])
+def broadcast_args(op: Operation) -> Tensor:
+    """Import BROADCAST_ARGS: the shape to which two shapes broadcast."""
+    shape = np.broadcast_shapes(tuple(op.ints(0)), tuple(op.ints(1)))
+    return op.const(np.asarray(shape, op.input(0).dtype.storage))
+
+
+@handles("MATRIX_DIAG", "MATRIX_SET_DIAG")
+def matrix_diag(op: Operation) -> Tensor:
+    """Import matrices of zeros with a given diagonal, or given matrices with another diagonal."""
+    diagonal = op.input(0 if op.op_type == "MATRIX_DIAG" else 1)
+    if op.op_type == "MATRIX_DIAG":
+        if not diagonal.shape:
+            op.damaged("the diagonal must have at least one dimension")
+        rest = op.like(0, diagonal)
+        shape: tuple[int, ...] = (*diagonal.shape, diagonal.shape[-1])
+    else:
+        rest, shape = op.input(0), op.input(0).shape
+    if len(shape) < 2 or diagonal.shape != (*shape[:-2], min(shape[-2:])):
+        op.damaged(f"the diagonal {list(diagonal.shape)} does not fit {list(shape)}")
+    op.limit(shape[-1] * shape[-2])
+    length = min(shape[-2:])
+    # Along the longer dimension, elements behind the diagonal are not selected.
+    long = max(shape[-2:]) - length
+    if long:
+        before, after = (0,) * len(diagonal.shape), (*(0,) * (len(diagonal.shape) - 1), long)
+        diagonal = op.add("pad", diagonal, before=before, after=after, mode="constant", value=0.0)
+    axis = len(shape) - 1 if shape[-1] >= shape[-2] else len(shape) - 2
+    placed = op.reshape(
+        diagonal,
+        [dim for at, dim in enumerate(shape) if at < len(shape) - 2]
+        + ([1, diagonal.shape[-1]] if axis == len(shape) - 1 else [diagonal.shape[-1], 1]),
+    )
+    return op.add("select", op.const(np.eye(*shape[-2:], dtype=np.bool_)), placed, rest)
 
 
 @handles("FILL", limits=["the shape is a constant"])

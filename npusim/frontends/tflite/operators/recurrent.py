@@ -1,0 +1,172 @@
+"""Recurrent layers, unrolled: one product for the inputs of all steps, another one for the state in each step."""
+
+from __future__ import annotations
+
+from npusim.frontends.tflite.operation import Operation
+from npusim.frontends.tflite.registry import handles
+from npusim.graph import Tensor
+from npusim.isa.functions import Binary, Reduce, Unary
+
+MOST_STEPS = 4096
+"""Limit of the steps of an unrolled layer."""
+_PEEPHOLES = {0: 9, 1: 10, 3: 11}
+"""Inputs of peephole weights by gate; the cell gate has none."""
+
+
+def _columns(op: Operation, index: int) -> Tensor:
+    """Weights [units, size] as float32 columns [size, units]."""
+    weights = op.numbers(index)
+    if len(weights.shape) != 2:
+        op.damaged(f"input {index} must be a matrix, is {list(weights.shape)}")
+    return op.transpose(weights, (1, 0))
+
+
+def _steps(op: Operation, kind: str) -> tuple[Tensor, bool]:
+    """The input as [steps, batches, size], and whether it is in this order in the file."""
+    x = op.numbers(0)
+    if len(x.shape) != 3 or min(x.shape) < 1:
+        op.damaged(f"the input must have 3 dimensions >= 1, has {list(x.shape)}")
+    major = op.flag(kind, "TimeMajor")
+    x = x if major else op.transpose(x, (1, 0, 2))
+    if x.shape[0] > MOST_STEPS:
+        op.refuse(f"at most {MOST_STEPS} steps are supported, got {x.shape[0]}")
+    return x, major
+
+
+def _bounded(op: Operation, x: Tensor, limit: float) -> Tensor:
+    """Clamped to [-limit, limit]; 0 is no limit."""
+    return op.unary(Unary.CLIP, x, -limit, limit) if limit > 0 else x
+
+
+class _Cell:
+    """An LSTM cell with its weights. Gates are in the order input, forget, cell, output; without weights of the input
+    gate it is the complement of the forget gate."""
+
+    def __init__(self, op: Operation, kind: str) -> None:
+        if any(op.optional(index) is not None for index in range(20, 24)):
+            op.refuse("layer normalisation is not supported")
+        if op.quantised(op.type_of(0)):
+            op.refuse("quantised inputs are not supported")
+        self._op = op
+        self._gates = [0, 1, 2, 3] if op.optional(1) is not None else [1, 2, 3]
+        self._activation = int(op.option(kind, "FusedActivationFunction"))
+        self._clips = float(op.option(kind, "CellClip")), float(op.option(kind, "ProjClip"))
+        self._inputs = self._joined([_columns(op, 1 + gate) for gate in self._gates], 1)
+        self._recurrent = self._joined([_columns(op, 5 + gate) for gate in self._gates], 1)
+        self._bias = self._joined([op.numbers(12 + gate) for gate in self._gates], 0)
+        self._units = self._recurrent.shape[1] // len(self._gates)
+        self.output, self.state = op.numbers(18), op.numbers(19)
+
+    def _joined(self, parts: list[Tensor], axis: int) -> Tensor:
+        return self._op.add("concat", *parts, axis=axis)
+
+    def of_inputs(self, x: Tensor) -> Tensor:
+        """The part of the gates that the inputs [rows, size] make."""
+        return self._op.add("matmul", x, self._inputs, self._bias)
+
+    def step(self, x: Tensor) -> Tensor:
+        """One step with the part of the inputs [batches, gates]; returns the new output."""
+        op, units = self._op, self._units
+        sums = op.binary(Binary.ADD, x, op.add("matmul", self.output, self._recurrent))
+        gate = {name: op.slice(sums, 1, place * units, units) for place, name in enumerate(self._gates)}
+
+        def opened(name: int, state: Tensor) -> Tensor:
+            peephole = op.optional(_PEEPHOLES[name])
+            total = gate[name]
+            if peephole is not None:
+                total = op.binary(Binary.ADD, total, op.binary(Binary.MUL, state, op.numbers(_PEEPHOLES[name])))
+            return op.unary(Unary.SIGMOID, total)
+
+        forget = opened(1, self.state)
+        come = opened(0, self.state) if 0 in gate else op.binary(Binary.SUB, op.f32(1), forget)
+        new = op.binary(Binary.MUL, come, op.activated(gate[2], self._activation))
+        kept = op.binary(Binary.MUL, forget, self.state)
+        self.state = _bounded(op, op.binary(Binary.ADD, kept, new), self._clips[0])
+        output = op.binary(Binary.MUL, opened(3, self.state), op.activated(self.state, self._activation))
+        if op.optional(16) is not None:
+            bias = op.optional(17)
+            output = op.add("matmul", output, _columns(op, 16), bias)
+            output = _bounded(op, output, self._clips[1])
+        self.output = output
+        return output
+
+    def finish(self) -> None:
+        """Keep the states for the next run."""
+        self._op.updates |= {18: self.output, 19: self.state}
+
+
+@handles("UNIDIRECTIONAL_SEQUENCE_LSTM", limits=["floats, or floats with integer weights", "no layer normalisation"])
+def sequence_lstm(op: Operation) -> Tensor:
+    """Import UNIDIRECTIONAL_SEQUENCE_LSTM."""
+    kind = "UnidirectionalSequenceLSTMOptions"
+    x, major = _steps(op, kind)
+    cell = _Cell(op, kind)
+    steps, batches, size = x.shape
+    parts = cell.of_inputs(op.reshape(x, (steps * batches, size)))
+    outputs = [cell.step(op.slice(parts, 0, step * batches, batches)) for step in range(steps)]
+    cell.finish()
+    return _stacked(op, outputs, major)
+
+
+@handles("LSTM", limits=["floats, or floats with integer weights", "no layer normalisation", "the full kernel"])
+def lstm(op: Operation) -> Tensor:
+    """Import LSTM: one step."""
+    if int(op.option("LSTMOptions", "KernelType")) != 0:
+        op.refuse("the basic kernel is not supported")
+    cell = _Cell(op, "LSTMOptions")
+    output = cell.step(cell.of_inputs(op.numbers(0)))
+    cell.finish()
+    return op.give(output)
+
+
+def _stacked(op: Operation, outputs: list[Tensor], major: bool) -> Tensor:
+    """The outputs of all steps in the order of the file."""
+    axis = 0 if major else 1
+    shape = outputs[0].shape
+    parts = [op.reshape(each, (*shape[:axis], 1, *shape[axis:])) for each in outputs]
+    return op.give(op.add("concat", *parts, axis=axis))
+
+
+@handles("UNIDIRECTIONAL_SEQUENCE_RNN", "RNN", limits=["floats, or floats with integer weights"])
+def rnn(op: Operation) -> Tensor:
+    """Import a simple recurrent layer, of all steps or of one."""
+    if op.quantised(op.type_of(0)):
+        op.refuse("quantised inputs are not supported")
+    whole = op.op_type != "RNN"
+    kind = "SequenceRNNOptions" if whole else "RNNOptions"
+    x, major = _steps(op, kind) if whole else (op.numbers(0), True)
+    activation = int(op.option(kind, "FusedActivationFunction"))
+    rows = op.reshape(x, (x.shape[0] * x.shape[1], x.shape[2])) if whole else x
+    parts = op.add("matmul", rows, _columns(op, 1), op.numbers(3))
+    recurrent, state, outputs = _columns(op, 2), op.numbers(4), []
+    for step in range(x.shape[0] if whole else 1):
+        part = parts
+        if whole:
+            part = op.slice(parts, 0, step * x.shape[1], x.shape[1])
+        state = op.activated(op.binary(Binary.ADD, part, op.add("matmul", state, recurrent)), activation)
+        outputs.append(state)
+    op.updates[4] = state
+    return _stacked(op, outputs, major) if whole else op.give(state)
+
+
+@handles("SVDF", limits=["floats, or floats with integer weights"])
+def svdf(op: Operation) -> Tensor:
+    """Import SVDF: a filter over features, then one over time, in which the state keeps the last features."""
+    if op.quantised(op.type_of(0)):
+        op.refuse("quantised inputs are not supported")
+    x, time, state = op.numbers(0), op.numbers(2), op.numbers(4)
+    rank = op.positive("SVDFOptions", "Rank")
+    features = op.add("matmul", x, _columns(op, 1))
+    batches, filters = features.shape
+    if len(time.shape) != 2 or time.shape[0] != filters or filters % rank or state.size != batches * time.size:
+        op.damaged(f"time weights {list(time.shape)} and state {list(state.shape)} do not fit {filters} filters")
+    memory = time.shape[1]
+    old = op.slice(op.reshape(state, (batches, filters, memory)), 2, 1, memory - 1)
+    new = op.reshape(features, (batches, filters, 1))
+    kept = op.add("concat", old, new, axis=2) if memory > 1 else new
+    op.updates[4] = op.reshape(kept, state.shape)
+    sums = op.reduce(Reduce.SUM, op.binary(Binary.MUL, kept, time), [2], keepdims=False)
+    units = op.reduce(Reduce.SUM, op.reshape(sums, (batches, filters // rank, rank)), [2], keepdims=False)
+    if op.optional(3) is not None:
+        units = op.binary(Binary.ADD, units, op.numbers(3))
+    return op.give(op.activated(units, int(op.option("SVDFOptions", "FusedActivationFunction"))))
