@@ -19,6 +19,7 @@ from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import MULTICASTS, Exchange, Fill
 from npusim.isa.emitted import Emitted
+from npusim.isa.repeat import expanded
 from npusim.program import OpEntry, Program
 from npusim.timeline import Counters, Timeline
 from npusim.work import DmaWork
@@ -147,7 +148,8 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
     if known is not None and known[0] == config:
         return known[1], known[2]
     commands, prologue = _commands(program)
-    made = [_by_unit(config, tally(part), len(program.ops)) for part in (commands[:prologue], commands[prologue:])]
+    parts = commands[:prologue], expanded(commands[prologue:])
+    made = [_by_unit(config, tally(part), len(program.ops)) for part in parts]
     _counted[program] = (config, made[0], made[1])
     return made[0], made[1]
 

@@ -27,6 +27,7 @@ from npusim.compiler.passes.transposed_conv import separate_phases
 from npusim.compiler.schedule.build import Build
 from npusim.compiler.schedule.explain import Decision, decisions
 from npusim.compiler.schedule.kv_cache import growths
+from npusim.compiler.schedule.loops import NotUniformError, with_loops
 from npusim.compiler.schedule.memory_map import places
 from npusim.compiler.schedule.prepared import PreparedGraph
 from npusim.compiler.schedule.schedule import FREE, Schedule
@@ -35,13 +36,14 @@ from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
 from npusim.graph import Graph, Op
 from npusim.hw.config import Config
-from npusim.isa._stream import tally
 from npusim.isa.base import MOST_REGIONS, Command, Unit
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emit
+from npusim.isa.repeat import blocks
 from npusim.limits import limits_of
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
+from npusim.ops.unrolling import has_loops, unrolled
 from npusim.program import FIRST_IO, Binding, ConstantData, Program
 from npusim.timing.forecast import forecast
 from npusim.timing.tile_costs import rewriting
@@ -147,12 +149,33 @@ def _compiled(
     tried: list[tuple[int, Build]] | None = None,
 ) -> tuple[Program, Build]:
     graph = given.graph if isinstance(given, PreparedGraph) else given
+    if has_loops(graph):
+        for more in _WRITTEN_OUT:
+            with contextlib.suppress(NotUniformError, CompileError):
+                return _built(unrolled(graph, more) if more else given, config, key, schedule, tried)
+        given = unrolled(graph)
+    return _built(given, config, key, schedule, tried)
+
+
+_WRITTEN_OUT = (0,)
+"""Iterations that are written out in addition to those in the graph: loops that need more are written out."""
+
+
+def _built(
+    given: Graph | PreparedGraph,
+    config: Config,
+    key: str,
+    schedule: Schedule,
+    tried: list[tuple[int, Build]] | None,
+) -> tuple[Program, Build]:
+    graph = given.graph if isinstance(given, PreparedGraph) else given
     # Taken before the rewriting, which may replace tensors: a client binds by the model's names.
     names = tuple(tensor.name for tensor in graph.outputs)
     prepared, budget = _settled(given, config) if isinstance(given, PreparedGraph) else _prepared(graph, config)
     # Not part of the rewriting that designs share: this choice depends on nearly all of the description.
     prepared = fill_groups(prepared, config, budget)
     best = ScheduleSearch(prepared, config, budget, schedule, tried).run()
+    best.commands = with_loops(best)
     commands, sizes = _marked(best), best.sizes
     # The stream is not verified here. Whoever executes it verifies it, whatever its origin.
     emitted = emit(commands, limits_of(config, sizes))
@@ -178,7 +201,7 @@ def _compiled(
 
 def _marked(order: Build) -> list[Command]:
     """The commands, with a mark in front if some of them load pinned weights."""
-    if not order.prologue:
+    if not order.prologue or not order.plan.device.sram.resident_weights:
         return order.commands
     size = sum(command.size for command in order.commands[: order.prologue])
     mark = Residents(size, order.resident_bytes)
@@ -187,10 +210,12 @@ def _marked(order: Build) -> list[Command]:
 
 def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
     totals: dict[DType, int] = {}
-    for command, times in tally(commands):
-        work = command.instruction.asked()
-        if isinstance(work, MatrixWork):
-            totals[work.dtype] = totals.get(work.dtype, 0) + times * work.macs
+    for each in blocks(commands):
+        one, times = ([each], 1) if isinstance(each, Command) else (each[1].commands, each[1].times)
+        for command in one:
+            work = command.instruction.asked()
+            if isinstance(work, MatrixWork):
+                totals[work.dtype] = totals.get(work.dtype, 0) + times * work.macs
     return tuple(sorted(totals.items()))
 
 

@@ -11,6 +11,7 @@ from npusim.errors import NpusimError
 from npusim.isa import decode
 from npusim.isa.base import Space, offset_of, space_of
 from npusim.isa.control import Residents
+from npusim.isa.repeat import expanded
 
 STREAMS_KEPT = 32
 
@@ -80,7 +81,7 @@ def touched(code: bytes) -> Touched | None:
     found: dict[int, AccessExtent] = {}
     keeps = False
     try:
-        for command in decode(code):
+        for command in expanded(decode(code)):
             command.instruction.check()
             keeps |= isinstance(command.instruction, Residents)
             for access in command.instruction.accesses():

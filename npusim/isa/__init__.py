@@ -1,6 +1,6 @@
 """The instruction set: one file per group of instructions; ``base`` defines their common parts."""
 
-from npusim.isa import control, dma, matrix, quantised, reduction, routine, row_parts, scalar, vector
+from npusim.isa import control, dma, matrix, quantised, reduction, repeat, routine, row_parts, scalar, vector
 from npusim.isa.base import INSTRUCTIONS, Command, Instruction, Unit, Wait, decode, encode
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "matrix",
     "quantised",
     "reduction",
+    "repeat",
     "routine",
     "row_parts",
     "scalar",

@@ -45,7 +45,7 @@ from npusim.work import Work
 if TYPE_CHECKING:
     from npusim._core import Strided
 
-ISA_VERSION = 4
+ISA_VERSION = 5
 """Part of every fingerprint. Increment it when an encoding or the meaning of a field changes."""
 
 # Limits of the work of one instruction. Kernels take up to a few seconds for that, and cannot be interrupted meanwhile.
@@ -239,7 +239,8 @@ I64 = Annotated[int, "q"]
 F32 = Annotated[float, "f"]
 F64 = Annotated[float, "d"]
 Flag = Annotated[bool, "?"]
-Address = Annotated[int, "Q"]
+ADDRESS = "address"
+Address = Annotated[int, "Q", ADDRESS]
 Dims3 = Annotated[tuple[int, ...], "3I"]
 Dims4 = Annotated[tuple[int, ...], "4I"]
 Strides3 = Annotated[tuple[int, ...], "3q"]
@@ -257,6 +258,7 @@ class _Field(NamedTuple):
     start: int
     length: int  # 0: a scalar
     convert: Callable[[int], Any] | None
+    is_address: bool = False
 
 
 class _Tail(NamedTuple):
@@ -396,7 +398,9 @@ def instruction(opcode: int, mnemonic: str, unit: Unit) -> Callable[[type[_I]], 
                 continue
             count = int(code[:-1] or 0)
             formats.append(code)
-            fields.append(_Field(declared.name, position, count, convert[0] if convert else None))
+            is_address = ADDRESS in convert
+            read = convert[0] if convert and not is_address else None
+            fields.append(_Field(declared.name, position, count, read, is_address))
             position += count or 1
         made.opcode, made.mnemonic, made.unit = opcode, mnemonic, unit
         made.layout, made.fields = struct.Struct("".join(formats)), tuple(fields)
@@ -515,7 +519,7 @@ def _decode_fields(
 ) -> Instruction:
     raw = cls.layout.unpack_from(stream, body)
     values: list[Any] = []
-    for _, start, count, convert in cls.fields:
+    for _, start, count, convert, _ in cls.fields:
         if count:
             values.append(raw[start : start + count])
         elif convert is None:

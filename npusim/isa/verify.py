@@ -4,25 +4,36 @@ It checks that the device has the units and cores of all commands; that waits re
 stream can deadlock); that fields are valid; that no command processes more elements than allowed; that every access is
 inside its memory; that only DMA accesses DRAM and L2; and that outputs do not overlap other operands if addresses
 depend on data. Pinned weights must be copied from constants by the prologue, and must never be overwritten. A job that
-finds them in SRAM therefore computes the same as one that loads them.
+finds them in SRAM therefore computes the same as one that loads them. A repeated block is checked once, with the bytes
+that it touches in all iterations together.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import le
 
 from npusim.errors import ProgramError
 from npusim.isa.base import Access, Command, Instruction, Space, Unit, describe_address, offset_of, space_of, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.dma import MULTICASTS, Exchange, Expand
+from npusim.isa.repeat import MOST_REPEATED, Block, Repeat
 from npusim.program import CONSTANTS
 
 READ_ONLY_REGIONS = frozenset({CONSTANTS})
 """Regions that no command may write: the constants."""
+
+
+class RefusedCommandError(ProgramError):
+    """A command breaks a rule. ``index``: its number in the stream."""
+
+    def __init__(self, text: str, index: int = 0) -> None:
+        super().__init__(text)
+        self.index = index
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +64,84 @@ class Limits:
 def verify(commands: Iterable[Command], limits: Limits) -> None:
     """Raise ProgramError for the first command that violates a rule, with its position."""
     present = {Unit[name.upper()] for name in limits.units} | {Unit.CONTROL}
-    issued: dict[tuple[int, int], int] = {}
-    halted = False
-    prologue: _Prologue | None = None
-    for index, command in enumerate(commands):
-        try:
-            # Halt ends the job, so later commands would never be reached.
-            if halted:
-                raise ProgramError("follows halt")
-            _check_issue(command, limits, present, issued)
-            # Before the accesses, which rely on these checks: item sizes, matching types, no empty windows.
-            command.instruction.check()
-            _check_elements(command.instruction)
-            _check_targets(command.instruction, limits)
-            # An operand without elements accesses no memory.
-            accesses = [access for access in command.instruction.accesses() if access is not None]
-            for access in accesses:
-                _check_access(access, limits, by_dma=command.unit >= Unit.DMA)
-            if command.instruction.data_decides:
-                _check_apart(accesses)
-            if isinstance(command.instruction, Residents):
-                if index:
-                    raise ProgramError("must be the first command")
-                prologue = _Prologue(command.instruction)
-            elif prologue is not None:
-                prologue.check(command, accesses)
-        except ProgramError as error:
-            raise ProgramError(f"command {index} ({command.instruction.mnemonic}): {error}") from None
-        halted = command.instruction.mnemonic == "halt"
-        key = (command.core, command.unit)
-        issued[key] = issued.get(key, 0) + 1
-    if not halted:
+    stream = _Stream(limits, present)
+    left, index, added = iter(commands), 0, 0
+    for command in left:
+        repeat = command.instruction
+        if not isinstance(repeat, Repeat):
+            with _located(index, command):
+                stream.check(command, None)
+            index += 1
+            continue
+        with _located(index, command):
+            stream.check(command, None)
+            added += (repeat.times - 1) * repeat.commands
+            if added > MOST_REPEATED:
+                raise ProgramError(f"the repetitions add {added} commands, at most {MOST_REPEATED} are possible")
+            block = Block(repeat, list(islice(left, repeat.commands)))
+        for number, each in enumerate(block.commands):
+            with _located(index + 1 + number, each):
+                stream.check(each, block.accesses(number))
+                # A field is invalid in the last iteration if it is in any: addresses are linear.
+                block.instruction(number, block.times - 1).check()
+        stream.repeated(block)
+        index += 1 + len(block.commands)
+    if not stream.halted:
         raise ProgramError("the stream does not end in halt")
+
+
+@contextmanager
+def _located(index: int, command: Command) -> Iterator[None]:
+    """Context manager: name the command in errors."""
+    try:
+        yield
+    except ProgramError as error:
+        raise RefusedCommandError(f"command {index} ({command.instruction.mnemonic}): {error}", index) from None
+
+
+class _Stream:
+    """The state of a verification: the commands of each unit so far, and whether the stream has ended."""
+
+    def __init__(self, limits: Limits, present: Collection[int]) -> None:
+        self._limits, self._present = limits, present
+        self._issued: dict[tuple[int, int], int] = {}
+        self._prologue: _Prologue | None = None
+        self._begun = self.halted = False
+
+    def check(self, command: Command, given: list[Access] | None) -> None:
+        """Check the next command. ``given``: the bytes that it touches; None: those of its instruction."""
+        instruction = command.instruction
+        # Halt ends the job, so later commands would never be reached.
+        if self.halted:
+            raise ProgramError("follows halt")
+        _check_issue(command, self._limits, self._present, self._issued)
+        # Before the accesses, which rely on these checks: item sizes, matching types, no empty windows.
+        instruction.check()
+        _check_elements(instruction)
+        _check_targets(instruction, self._limits)
+        # An operand without elements accesses no memory.
+        accesses = [each for each in instruction.accesses() if each is not None] if given is None else given
+        for access in accesses:
+            _check_access(access, self._limits, by_dma=command.unit >= Unit.DMA)
+        if instruction.data_decides:
+            _check_apart(accesses)
+        if isinstance(instruction, Residents):
+            if self._begun:
+                raise ProgramError("must be the first command")
+            self._prologue = _Prologue(instruction)
+        elif self._prologue is not None:
+            self._prologue.check(command, accesses)
+        self._begun = True
+        self.halted = instruction.mnemonic == "halt"
+        key = (command.core, command.unit)
+        self._issued[key] = self._issued.get(key, 0) + 1
+
+    def repeated(self, block: Block) -> None:
+        """Count the iterations of a block after the first, which was checked for all of them."""
+        if self._prologue is not None and self._prologue.is_open:
+            raise ProgramError("residents are loaded by commands that are not repeated")
+        for key, count in block.counts.items():
+            self._issued[key] += (block.times - 1) * count
 
 
 class _Prologue:
@@ -95,6 +152,11 @@ class _Prologue:
         self._stated = self._missing = residents.sram_bytes
         self._filled: dict[int, list[tuple[int, int]]] = {}  # (first byte, end)
         self._end_when_over()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether commands of the prologue are still to come."""
+        return self._left > 0
 
     def check(self, command: Command, accesses: Iterable[Access]) -> None:
         """Raise ProgramError for a command of the prologue that is not a load, or a later one that overwrites loaded

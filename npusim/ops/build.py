@@ -15,6 +15,7 @@ from npusim.graph import Graph, HostPart, HostWork, Op, Tensor, live
 from npusim.ops.base import REGISTRY, Array, Attrs, Folding, Inputs, Shape, narrow
 from npusim.ops.budget import OPERATOR_STEPS, Budget
 from npusim.ops.guard import Guard
+from npusim.ops.names import Names
 from npusim.polling import poll
 
 MAX_ELEMENTS = 1 << 40
@@ -28,24 +29,6 @@ MAX_VIEW_BYTES = 1 << 32
 
 MAX_TRACED = 1 << 20
 """Most tensors that :meth:`GraphBuilder.inputs_of` visits in total."""
-
-
-class Names:
-    """Makes unique names. ``mark``: separates a name from its number."""
-
-    def __init__(self, mark: str = "_") -> None:
-        self._mark = mark
-        self._taken: dict[str, int] = {}
-
-    def unique(self, name: str) -> str:
-        """``name``, or the first of ``name_1``, ``name_2``, ... that is unused."""
-        candidate = name
-        while candidate in self._taken:
-            self._taken[name] += 1
-            candidate = f"{name}{self._mark}{self._taken[name]}"
-        # The new name is used, too: a model may have a tensor called "name_1".
-        self._taken[candidate] = 0
-        return candidate
 
 
 class GraphBuilder:

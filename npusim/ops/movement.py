@@ -237,6 +237,24 @@ def _scatter_elements(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
     return [narrow(wide, dtype)]
 
 
+def _infer_repeat(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    states, times = attrs["states"], attrs["times"]
+    if not 0 <= states <= len(inputs) or times < 0:
+        raise ModelError(f"{states} states of {len(inputs)} operands, and {times} iterations, are impossible")
+    given = [operand(inputs, index) for index in range(len(inputs))]
+    rows = given[states:]
+    if any(not row.shape or row.shape[0] != 1 for row in rows):
+        raise ModelError("the first dimension of a row must be 1")
+    stacked = [((times, *row.shape[1:]), row.dtype) for row in rows] if times else []
+    return [*((each.shape, each.dtype) for each in given), *stacked]
+
+
+def _repeat(op: Op, arrays: Sequence[Array | None]) -> list[Array]:
+    if op.attrs["times"]:
+        raise ModelError(f"{op.name}: iterations are not written out, see npusim.ops.unrolling")
+    return [present(arrays, index) for index in range(len(arrays))]
+
+
 define(
     "reshape",
     "x",
@@ -344,4 +362,17 @@ define(
     attrs={"axis": REQUIRED, "reduction": REQUIRED},
     constraints=(_scatter_types,),
     folding=Folding.HEAVY,
+)
+define(
+    "repeat",
+    "x, *xs",
+    "ends an iteration of a loop: its operands are the states, then the rows that the iteration adds to the results; "
+    "times: repeat the iteration that often, with slices that advance as from the previous one; further results are "
+    "the rows of these iterations, stacked in order of time, or backwards",
+    infer=_infer_repeat,
+    reference=_repeat,
+    unit=Unit.DMA,
+    form=Lowered.TILES,
+    attrs={"states": REQUIRED, "times": 0, "backwards": False},
+    folding=Folding.NEVER,
 )

@@ -11,6 +11,7 @@ from npusim.dtypes import DType, dtype_of, from_storage, to_storage
 from npusim.errors import InputError
 from npusim.graph import Graph, Tensor
 from npusim.ops.base import REGISTRY, Array
+from npusim.ops.unrolling import unrolled
 
 
 def check_input(tensor: Tensor, value: Any) -> Array:
@@ -29,6 +30,7 @@ def check_input(tensor: Tensor, value: Any) -> Array:
 
 def run(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Array]:
     """Compute all outputs by name. ``inputs``: by name, exactly those of the graph. Raises InputError otherwise."""
+    graph = unrolled(graph)
     names = [tensor.name for tensor in graph.inputs]
     if set(inputs) != set(names):
         raise InputError(f"the graph's inputs are {', '.join(names) or 'none'}; got {', '.join(inputs) or 'none'}")

@@ -15,6 +15,7 @@ from npusim.errors import UsageError
 from npusim.hw.config import Config
 from npusim.hw.cost import Cost, cost_model
 from npusim.isa.base import Unit, decode
+from npusim.isa.repeat import expanded
 from npusim.program import Program
 from npusim.report.format import counted, duration, grouped, percent, table
 from npusim.report.layers import covered, unit_kind
@@ -78,7 +79,7 @@ def explain(program: Program, result: ReportedRun, config: Config, op: int) -> E
     """
     price = cost_model(config).cost
     counts: Counter[tuple[str, str, Work]] = Counter()
-    for command in decode(program.code):
+    for command in expanded(decode(program.code)):
         if command.op == op and command.unit != Unit.CONTROL:
             unit = "dma" if command.unit >= Unit.DMA else Unit(command.unit).name.lower()
             counts[unit, command.instruction.mnemonic, _seen(command.instruction.work(), config)] += 1

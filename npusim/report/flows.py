@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from npusim.isa.base import Command, Unit, decode, unit_name
 from npusim.isa.control import Residents
+from npusim.isa.repeat import expanded
 from npusim.program import Program
 from npusim.timeline import SEQUENCER, Span, Timeline
 
@@ -77,7 +78,7 @@ def _by_unit(spans: Sequence[Span]) -> dict[str, list[int]]:
 def _commands(code: bytes) -> Iterator[tuple[Command, bool]]:
     """The commands for units, each with whether it loads pinned weights."""
     end = over = 0
-    for command in decode(code):
+    for command in expanded(decode(code)):
         end += command.size
         if isinstance(command.instruction, Residents):
             over = end + command.instruction.stream_bytes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from npusim.compiler.schedule.explain import INPUT, L2, OUTPUT, SRAM, TILE, WINDOW, Decision
 from npusim.compiler.schedule.schedule import Schedule
 from npusim.isa.base import Space, decode, offset_of, space_of
+from npusim.isa.repeat import expanded
 from npusim.program import CONSTANTS, EVERY, Program
 from npusim.report.format import counted, duration, facts, quantity, table
 from npusim.report.result import ReportedRun
@@ -62,7 +63,7 @@ def stages(program: Program) -> list[MemoryStage]:
 def _count_constants(program: Program, ordered: Sequence[MemoryStage]) -> None:
     stage_of = {op: stage for stage in ordered for op in range(stage.first, stage.last + 1)}
     runs: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for command in decode(program.code):
+    for command in expanded(decode(program.code)):
         work = command.instruction.work()
         stage = stage_of.get(command.op)
         if stage is None or not isinstance(work, DmaWork):

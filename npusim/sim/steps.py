@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from npusim.errors import NpusimError
 from npusim.hw.config import Config
@@ -17,7 +18,8 @@ from npusim.isa._stream import steps
 from npusim.isa.base import Command, Instruction, Unit, decode, of_unit, unit_name
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emitted
-from npusim.isa.verify import verify
+from npusim.isa.repeat import Repeat, blocks
+from npusim.isa.verify import RefusedCommandError, verify
 from npusim.limits import limits_of
 from npusim.sim.fabric import Fabric
 from npusim.timeline import Span
@@ -75,8 +77,8 @@ class Step:
     engine: int
     waits: tuple[tuple[int, int], ...]
     charge: CommandCost
-    begin: int  # byte offsets of the command in the stream: for messages,
-    end: int  # and to know when it has been fetched
+    begin: int  # byte offset of the command in the stream, for messages
+    end: int  # bytes that have been fetched when it is complete; a repeated block is fetched again
     core: int
     op: int
     instruction: Instruction
@@ -131,12 +133,14 @@ def _set_ranks(steps: Sequence[Step], engines: int) -> None:
     queues: list[list[Step]] = [[] for _ in range(engines)]
     needs: list[list[int]] = [[] for _ in range(engines)]
     end = steps[-1].end if steps else 0
+    begin = 0
     for step in steps:
         for number, count in step.waits:
-            needs[number][count - 1] = min(needs[number][count - 1], step.begin)
+            needs[number][count - 1] = min(needs[number][count - 1], begin)
         if step.engine != HALT:
             queues[step.engine].append(step)
             needs[step.engine].append(end)
+        begin = step.end
     for queue, wanted in zip(queues, needs, strict=True):
         need = end
         for step, at in zip(reversed(queue), reversed(wanted), strict=True):
@@ -169,25 +173,32 @@ class InvalidProgramError(Exception):
         self.explanation = explanation
 
 
-class _Draft:
-    """The steps of the first ``end`` bytes of a stream. ``step`` makes a step from a command and its byte range."""
-
-    def __init__(self, step: Callable[[Command, int, int], Step]) -> None:
-        self._step = step
-        self._steps: list[Step] = []
-        self.made = Steps(self._steps)
-        self.end = self._over = 0
-
-    def add(self, command: Command, end: int) -> None:
-        """Add the next command. ``end``: its end in bytes."""
-        made = self.made
-        if isinstance(command.instruction, Residents):  # for the sequencer, which handles it during the fetch
-            self._over = end + command.instruction.stream_bytes
-            made.prologue_bytes, made.sram_bytes = self._over - end, command.instruction.sram_bytes
+def _expanded(commands: Sequence[Command], step: Callable[[Command, int, int], Step]) -> Steps:
+    """The steps of a stream. ``step`` makes one from a command, its place in the stream, and the bytes that have been
+    fetched when it is complete. Raises ProgramError for an invalid repetition.
+    """
+    made: list[Step] = []
+    found = Steps(made)
+    place = fetched = over = 0
+    for each in blocks(commands):
+        command, block = (each, None) if isinstance(each, Command) else each
+        start, place = place, place + command.size
+        fetched += command.size
+        if block is not None:
+            sizes = [one.size for one in block.commands]
+            places = [place, *accumulate(sizes, initial=place)][1:]
+            for iteration in range(block.times):
+                for one, size, at in zip(block.iteration(iteration), sizes, places, strict=False):
+                    fetched += size
+                    made.append(step(one, at, fetched))
+            place += sum(sizes)
+        elif isinstance(command.instruction, Residents):  # for the sequencer, which handles it during the fetch
+            over = fetched + command.instruction.stream_bytes
+            found.prologue_bytes, found.sram_bytes = over - fetched, command.instruction.sram_bytes
         else:
-            self._steps.append(self._step(command, self.end, end))
-            made.prologue += end <= self._over
-        self.end = end
+            made.append(step(command, start, fetched))
+            found.prologue += fetched <= over
+    return found
 
 
 class StepDecoder:
@@ -203,18 +214,20 @@ class StepDecoder:
     def steps(self, stream: bytes, region_bytes: Sequence[int]) -> Steps:
         """The steps of a stream. Raises InvalidProgramError for bytes that cannot be decoded or violate a rule of
         ``isa.verify``."""
-        draft = _Draft(self._step)
+        commands: list[Command] = []
 
-        def checked() -> Iterator[Command]:
+        def decoded() -> Iterator[Command]:
             for command in decode(stream):
-                yield command  # continues here once verify has accepted it
-                draft.add(command, draft.end + command.size)
+                commands.append(command)
+                yield command
 
         try:
-            verify(checked(), limits_of(self._config, region_bytes))
+            verify(decoded(), limits_of(self._config, region_bytes))
+            return self._ranked(_expanded(commands, self._step))
         except NpusimError as error:
-            raise InvalidProgramError(draft.end, str(error)) from None
-        return self._ranked(draft.made)
+            number = error.index if isinstance(error, RefusedCommandError) else len(commands)
+            offset = sum(command.size for command in commands[:number])
+            raise InvalidProgramError(offset, str(error)) from None
 
     def known(self, stream: bytes, region_bytes: Sequence[int]) -> Steps | None:
         """The steps of a stream compiled by this process for such a device, neither decoded nor verified, and not to be
@@ -222,17 +235,21 @@ class StepDecoder:
         found = emitted(stream, limits_of(self._config, region_bytes))
         if found is None:
             return None
-        if not any(type(command.instruction) is Residents for command in found.commands):
+        if not any(type(command.instruction) in (Residents, Repeat) for command in found.commands):
             # The error is raised below, with its position.
             with contextlib.suppress(NpusimError):
                 return self._ranked(Steps(steps(found.commands, found.ends, self._layout.index, self._charged, Step)))
-        draft = _Draft(self._step)
+        reached = 0
+
+        def step(command: Command, place: int, end: int) -> Step:
+            nonlocal reached
+            reached = place
+            return self._step(command, place, end)
+
         try:
-            for command, end in zip(found.commands, found.ends, strict=True):
-                draft.add(command, end)
+            return self._ranked(_expanded(found.commands, step))
         except NpusimError as error:
-            raise InvalidProgramError(draft.end, str(error)) from None
-        return self._ranked(draft.made)
+            raise InvalidProgramError(reached, str(error)) from None
 
     def _ranked(self, steps: Steps) -> Steps:
         if self._config.interconnect.arbitration == "need":  # ranks are not used otherwise

@@ -357,6 +357,13 @@ class MatrixLowering(MatrixTiling):
                 raise CompileError(f"internal: {self.op.name}: parts of the weights take more than the whole")
             yield from self.load_weights(task, extent, chunk, slot)
 
+    def share_residents(self, other: MatrixLowering) -> None:
+        """Find the weights that another product with the same weights keeps. Raises CompileError for other tiles."""
+        (mine, theirs) = ((each.tile, each.parts(), each.tasks(), each.weight_bytes) for each in (self, other))
+        if mine[1:] != theirs[1:] or (mine[0].groups, mine[0].oc) != (theirs[0].groups, theirs[0].oc):
+            raise CompileError(f"{self.op.name} and {other.op.name} read the same weights in different tiles")
+        self._held = {core: dict(held) for core, held in other._held.items()}
+
     # Bias, scale and shift of the epilogue
 
     def _parameters(

@@ -147,6 +147,15 @@ class CopyLowering(Lowering, kind="concat"):
                 yield _through(table.next("x"), move, turned=way.turned)
 
 
+class RepeatLowering(CopyLowering, kind="repeat"):
+    """Copies the rows of an iteration to their place among the results. States stay where they are."""
+
+    def pairs(self) -> list[CopyPart]:
+        op, view = self.group.ops[0], self.context.view
+        rows = range(op.attrs["states"], len(op.inputs))
+        return [CopyPart(view(op.input(index)), view(op.outputs[index])) for index in rows]
+
+
 def _copies(move: CopyPart, source: Strided) -> list[Item]:
     """The transfers of a copy whose elements are at ``source``."""
     target = (move.target.address, move.target.strides, move.target)

@@ -12,7 +12,7 @@ from npusim.dtypes import DType, dtype_of
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.ops.base import REGISTRY
 from npusim.ops.budget import Budget
-from npusim.ops.build import Names
+from npusim.ops.names import Names
 from npusim.polling import poll
 
 _MOVED = frozenset({"transpose", "reshape", "slice", "gather"})

@@ -178,7 +178,9 @@ class Build:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of pinned weights in the scratchpads of all cores."""
+        """Bytes of pinned weights in the scratchpads of all cores, if the device keeps them between jobs."""
+        if not self.plan.device.sram.resident_weights:
+            return 0
         accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
         return sum(access.high - access.low for access in accesses if access is not None and access.write)
 
@@ -347,7 +349,11 @@ class Emission:
         if context.pinned.starts:  # pinned weights are loaded before anything else, so all lowerings are made first
             made = list(fits)
             fits = iter(made)
-            self._prologue = self._scheduler.prologue(len(plan.groups), list(self._pinned_loads(made)))
+            shared: list[tuple[MatrixLowering, MatrixLowering]] = []
+            loads = list(self._pinned_loads(made, shared))
+            self._prologue = self._scheduler.prologue(len(plan.groups), loads)
+            for lowering, other in shared:
+                lowering.share_residents(other)
         self._issue = self._issued(fits)
 
     @property
@@ -464,12 +470,21 @@ class Emission:
                 ],
             )
 
-    def _pinned_loads(self, fits: Iterable[_FittedStep]) -> Iterator[tuple[int, Iterable[Item]]]:
-        """(core, loads) of the pinned weights, in the order of first use."""
+    def _pinned_loads(
+        self, fits: Iterable[_FittedStep], shared: list[tuple[MatrixLowering, MatrixLowering]]
+    ) -> Iterator[tuple[int, Iterable[Item]]]:
+        """(core, loads) of the pinned weights, in the order of first use. ``shared``: gets the lowerings with the
+        weights of an earlier one, and that one."""
         pinned, shards = self._plan.context.pinned, self._plan.shards
+        first: dict[tuple[int, int], MatrixLowering] = {}  # by core and address
         for _, _, of_cores in fits:
             for number, lowering in ((core, each) for core, mine in enumerate(of_cores) for each in mine):
                 if not isinstance(lowering, MatrixLowering) or lowering.group.index not in pinned.starts:
+                    continue
+                # The iterations of a loop have the same weights.
+                other = first.setdefault((number, pinned.starts[lowering.group.index]), lowering)
+                if other is not lowering:
+                    shared.append((lowering, other))
                     continue
                 if shards.shards[lowering.group.index] is not None:
                     yield number, lowering.residents(number, 0, 1)

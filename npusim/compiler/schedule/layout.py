@@ -49,6 +49,7 @@ def place(graph: Graph, groups: Sequence[Group], context: Context) -> tuple[list
         poll()
         copies, group = _copies_for_dense(group, context)
         kept.extend(copies)
+        _carry(group, context)
         if not _alias(group, context):
             kept.append(group)
             for tensor in group.outputs:
@@ -66,6 +67,8 @@ def _place_behind_views(
     """
     readers = Counter(tensor for group in groups for op in group.ops for tensor in {*op.inputs} if tensor is not None)
     makers = {tensor: group.ops[0].kind for group in groups for tensor in group.outputs}
+    for state in _carried(groups):
+        del makers[state]
     for group in reversed(groups):
         op = group.ops[0]
         if op.kind not in ("reshape", "transpose") or op.output not in context.views:
@@ -108,6 +111,7 @@ def _orders(groups: Sequence[Group], trial: Context) -> dict[Tensor, tuple[int, 
     for group in groups:
         poll()
         _alias(group, trial)
+        _carry(group, trial)
         for tensor in group.outputs:
             order = orders[tensor] = _CHANNELS_LAST if tensor in turned else _preferred(group, tensor, trial)
             if tensor not in trial.views:
@@ -175,6 +179,8 @@ def _fresh(tensor: Tensor, order: Sequence[int]) -> View:
 def _concat_hosts(groups: Sequence[Group], trial: Context, io: set[Tensor]) -> dict[Tensor, tuple[Op, int]]:
     """Tensors that can be computed directly into a concatenation: (the concat, offset along its axis)."""
     makers = {tensor: group for group in groups for tensor in group.outputs}
+    for state in _carried(groups):
+        del makers[state]
     hosts: dict[Tensor, tuple[Op, int]] = {}
     for group in groups:
         op = group.ops[0]
@@ -223,6 +229,21 @@ def _alias(group: Group, context: Context) -> bool:
     return True
 
 
+def _carry(group: Group, context: Context) -> None:
+    """At the end of an iteration, let the states of the next one be those of this one, at the same place."""
+    op = group.ops[0]
+    if op.kind == "repeat":
+        for before, after in zip(op.inputs[: op.attrs["states"]], op.outputs, strict=False):
+            assert before is not None
+            context.views[after] = context.view(before)
+
+
+def _carried(groups: Sequence[Group]) -> set[Tensor]:
+    """The states after each iteration, which no operator computes."""
+    ends = (group.ops[0] for group in groups if group.ops[0].kind == "repeat")
+    return {state for op in ends for state in op.outputs[: op.attrs["states"]]}
+
+
 def _is_same(one: View, other: View) -> bool:
     """Whether two views of the same shape have every element at the same address."""
     strides = zip(one.shape, one.strides, other.strides, strict=True)
@@ -262,4 +283,19 @@ def _lifetimes(groups: Sequence[Group], context: Context, inputs: Sequence[Buffe
                 order[buffer] = None
                 buffer.born = group.index
             buffer.dies = group.index
+    _keep_for_iterations(groups, context)
     return list(order)
+
+
+def _keep_for_iterations(groups: Sequence[Group], context: Context) -> None:
+    """Let the values that every iteration of a loop reads live until its end: it is repeated after the last one."""
+    users: list[set[Buffer]] = [set()]  # of each iteration
+    for group in groups:
+        users[-1].update(context.views[tensor].buffer for tensor in group.stored() if tensor in context.views)
+        if group.ops[0].kind == "repeat":
+            if group.ops[0].attrs["times"]:
+                # States belong to two consecutive iterations.
+                for buffer in users[-1] & users[-3]:
+                    buffer.dies = max(buffer.dies, group.index)
+                users = []
+            users.append(set())

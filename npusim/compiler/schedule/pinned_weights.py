@@ -18,6 +18,7 @@ from npusim.compiler.lower.base import Context, Pinned, sram_budget
 from npusim.compiler.lower.kinds import lower
 from npusim.compiler.lower.matrix import MatrixLowering
 from npusim.errors import CompileError
+from npusim.graph import Tensor
 from npusim.hw.memory import align
 from npusim.isa.base import Command, Wait
 
@@ -77,6 +78,43 @@ def choices(
         if chosen and chosen.keys() >= set(given):
             options.setdefault(tuple(sorted(chosen)), _placed(chosen, capacity))
     return list(options.values())
+
+
+def of_loops(groups: Sequence[Group], pinnable: Iterable[tuple[Group, Context]], context: Context) -> dict[int, int]:
+    """The addresses of the weights that the iterations of loops share, by group: at the end of the scratchpad, those of
+    the first loop last, as far as they fit into half of it. Empty if there are none.
+
+    ``pinnable``: the groups, each with the context for its estimates.
+    """
+    readers: dict[Tensor, list[int]] = {}
+    since: list[Group] = []
+    for group in groups:
+        since.append(group)
+        if group.ops[0].kind == "repeat":
+            for each in since:
+                if each.anchor is not None and each.anchor.kind == "matmul":
+                    readers.setdefault(each.anchor.input(1), []).append(each.index)
+            since = []
+    capacity = at = sram_budget(context.config)
+    starts: dict[int, int] = {}
+    found = {group.index: (group, own) for group, own in pinnable}
+    for numbers in readers.values():
+        if len(numbers) < _LEAST_ITERATIONS:
+            continue
+        group, own = found[numbers[0]]
+        try:
+            holding = _lowered(group, own, {group.index: 0})
+        except CompileError:
+            continue
+        nbytes = 0 if holding is None else align(holding.weight_bytes)
+        if nbytes and at - nbytes >= capacity // 2:
+            at -= nbytes
+            starts.update(dict.fromkeys(numbers, at))
+    return starts
+
+
+_LEAST_ITERATIONS = 3
+"""Weights that fewer iterations read are not those of a loop."""
 
 
 def _placed(chosen: Mapping[int, int], capacity: int) -> Pinned:

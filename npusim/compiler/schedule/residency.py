@@ -10,7 +10,8 @@ area is given by the schedule are not compared: they are placed first, or not tr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from itertools import chain
 
 from npusim.compiler.buffers import Buffer
 from npusim.compiler.schedule.allocate import Scratchpad
@@ -42,9 +43,14 @@ def choose_values(
     place_given(lives, scratchpad, choices, costs)
     taken = [costs.of(step) for step in steps]
 
+    earlier = _two_iterations_before(steps, lives)
+
     def order(buffer: Buffer) -> tuple[bool, float, int, int]:
+        born = buffer.born
+        while buffer in earlier:  # iterations of a loop are alike, although the last one has no successor
+            buffer = earlier[buffer]
         uses_per_step = len(costs.users[buffer]) / len(lives[buffer])
-        return buffer not in first, -uses_per_step, buffer.nbytes, buffer.born
+        return buffer not in first, -uses_per_step, buffer.nbytes, born
 
     left = MEAN_LIFE * len(steps)
     untried: set[Buffer] = set()
@@ -56,13 +62,40 @@ def choose_values(
             untried.add(buffer)
             continue
         left -= len(life)
-        for offsets in scratchpad.places(buffer, life):
+        found: Iterable[dict[Buffer, int]] = scratchpad.places(buffer, life)
+        # In a loop, addresses that do not drift let commands be repeated.
+        like = earlier.get(buffer)
+        if like is not None and like.on_chip and scratchpad.is_free(buffer, life, like.offset):
+            found = chain([{buffer: like.offset}], found)
+        for offsets in found:
             now = _try(buffer, life, scratchpad, offsets, costs, taken)
             if now is not None:
                 for number, cost in now.items():
                     taken[number] = cost
                 break
     return [cost or 0 for cost in taken], untried
+
+
+def _two_iterations_before(steps: Sequence[ScheduleStep], lives: Mapping[Buffer, range]) -> dict[Buffer, Buffer]:
+    """For each value of an iteration of a loop, the same value two iterations before. Those of the iteration before may
+    still be alive."""
+    iterations: list[list[int]] = [[]]  # group numbers
+    for step in steps:
+        for group in step.groups:
+            iterations[-1].append(group.index)
+            if group.ops[0].kind == "repeat":
+                iterations.append([])
+    if len(iterations) == 1:
+        return {}
+    born: dict[int, list[Buffer]] = {}
+    for buffer in lives:
+        born.setdefault(buffer.born, []).append(buffer)
+    found = {}
+    for before, now in zip(iterations, iterations[2:], strict=False):
+        # The first iteration of a loop may follow other groups.
+        for one, other in zip(reversed(before), reversed(now), strict=False):
+            found.update(zip(born.get(other, ()), born.get(one, ()), strict=False))
+    return {one: other for one, other in found.items() if one.nbytes == other.nbytes}
 
 
 def place_given(

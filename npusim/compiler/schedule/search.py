@@ -25,7 +25,7 @@ from npusim.compiler.schedule.dram import by_l2
 from npusim.compiler.schedule.layout import place
 from npusim.compiler.schedule.memory_plan import MemoryPlan
 from npusim.compiler.schedule.names import LayerNames
-from npusim.compiler.schedule.pinned_weights import body, candidates, choices
+from npusim.compiler.schedule.pinned_weights import body, candidates, choices, of_loops
 from npusim.compiler.schedule.repeats import shortened
 from npusim.compiler.schedule.schedule import BY_USE, DRAM, FREE, L2, PinnedLayer, Schedule
 from npusim.compiler.schedule.scratchpad import ScheduleStep
@@ -92,7 +92,7 @@ class ScheduleSearch:
         planned_device(self.config, self.wanted)
         if self.wanted.pinned and not self.config.compiler.resident_weights:
             raise ScheduleError(f"pinned: needs compiler.resident_weights, which {self.config.name} does not have")
-        best = self.best()
+        best = self.with_loop_weights(self.best())
         may_pin = self.config.compiler.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
         return self.with_pinned_weights(best) if may_pin else best
 
@@ -339,6 +339,25 @@ class ScheduleSearch:
         return _first_of([(at_best, traffic + more), (ps, traffic)]) == 0
 
     # pinned weights
+
+    def with_loop_weights(self, plain: Build) -> Build:
+        """Return the program with the weights of loops in the scratchpad for its whole duration, if it is faster."""
+        if not any(group.ops[0].kind == "repeat" for group in plain.groups) or not self.wanted.searches("pinned"):
+            return plain
+        plan = plain.plan
+        starts = of_loops(plain.groups, _pinnable(plan), plan.context)
+        if not starts:
+            return plain
+        layers = LayerNames(plain.groups)
+        pinned = tuple(PinnedLayer(layers.names[group], start) for group, start in sorted(starts.items()))
+        closed = self._base(plan).with_(
+            "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
+        )
+        # Without large tiles, the iterations might have tiles of different sizes, because the first one reads a constant.
+        made = self._try(closed.with_(pinned=pinned, large_tiles=True))
+        if made is None:
+            return plain
+        return _first([(self._forecast(each.commands), each) for each in (plain, made)], self.config)
 
     def with_pinned_weights(self, plain: Build) -> Build:
         """Return the program whose inferences after the first have the shortest forecast. ``plain``: the best program

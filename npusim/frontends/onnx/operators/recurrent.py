@@ -1,7 +1,8 @@
-"""RNN, GRU and LSTM: one copy of the cell per step. The input products of all steps are one product."""
+"""RNN, GRU and LSTM: a loop over the steps. The input products of all steps are one product."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npusim.dtypes import DType
@@ -11,6 +12,7 @@ from npusim.frontends.onnx.operators.quantised import dequantized_product, range
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
+from npusim.ops.iterations import iterate
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -127,29 +129,35 @@ def _direction(node: Node, tensor: Tensor, index: int) -> Tensor:
     return node.reshape(node.slice(tensor, 0, index, 1), tensor.shape[1:])
 
 
-def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: bool) -> list[Tensor]:
-    """The hidden states of all steps, in order of time. ``state`` is updated to the last one.
+def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: bool) -> tuple[Tensor, list[Tensor]]:
+    """The hidden states of all steps, in order of time: [steps, 1, batch, H], and the last states.
 
     ``share`` [steps * batch, gates * H]: the contribution of the input to the gates.
     """
-    lengths, batch = node.optional(4), state[0].shape[0]
-    steps = share.shape[0] // batch
-    # In order of time: a reversed layer begins at the end, but its outputs do not.
-    hidden: dict[int, Tensor] = {}
-    for time in range(steps - 1, -1, -1) if backwards else range(steps):
-        made = new = cell.step(node.slice(share, 0, time * batch, batch), state)
-        hidden[time] = new[0]
-        if lengths is not None:
+    lengths, (batch, hidden) = node.optional(4), state[0].shape
+    steps, count = share.shape[0] // batch, len(state)
+    column = None if lengths is None else node.reshape(lengths, (batch, 1))
+    clocks: list[Tensor] = []
+    if column is not None:
+        # The number of the step is a state: then all steps are alike.
+        clocks = [node.reshape(node.like(steps - 1 if backwards else 0, column), (1, 1))]
+        # A sequence without steps ends with a state of zeros, as in onnxruntime.
+        begun = node.binary(Binary.GT, column, node.like(0, column))
+        state = [node.add("select", begun, each, node.like(0, each)) for each in state]
+
+    def step(time: int, now: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        made = cell.step(node.slice(share, 0, time * batch, batch), list(now[:count]))
+        row, ticked = made[0], list(now[count:])
+        if column is not None:
             # A sequence that has ended keeps its state, and its output is zero.
-            alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), node.like(time, lengths))
-            # A sequence without steps ends with a state of zeros, as in onnxruntime.
-            new = [
-                node.add("select", alive, after, before if time else node.like(0, after))
-                for after, before in zip(made, state, strict=True)
-            ]
-            hidden[time] = node.add("select", alive, made[0], node.like(0, made[0])) if time else new[0]
-        state[:] = new
-    return [hidden[time] for time in range(steps)]
+            alive = node.binary(Binary.GT, column, now[count])
+            row = node.add("select", alive, made[0], node.like(0, made[0]))
+            made = [node.add("select", alive, *pair) for pair in zip(made, now[:count], strict=True)]
+            ticked = [node.binary(Binary.SUB if backwards else Binary.ADD, now[count], node.like(1, now[count]))]
+        return [*made, *ticked], [node.reshape(row, (1, 1, batch, hidden))]
+
+    last, (rows,) = iterate(node.builder, f"{node.name}/steps", steps, [*state, *clocks], step, backwards=backwards)
+    return rows, last[:count]
 
 
 def _initial(
@@ -218,7 +226,7 @@ def _check(node: Node, x: Tensor, directions: int) -> int:
 
 @handles("RNN", "GRU", "LSTM", since=7, limits=_LIMITS)
 def recurrent(node: Node) -> list[Tensor]:
-    """Import RNN, GRU and LSTM, unrolled over their time steps."""
+    """Import RNN, GRU and LSTM as loops over their time steps."""
     x, direction = node.input(0), node.text_attr("direction", "forward")
     batch_first = bool(node.int_attr("layout", 0))
     if len(x.shape) != 3:
@@ -235,8 +243,8 @@ def recurrent(node: Node) -> list[Tensor]:
         # One product for all steps: the contribution of inputs does not depend on the state, and a large product fills
         # the array.
         share = product(node, flat, weights, bias, _parameters(node, index, 8))
-        outputs = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
-        sequences.append(node.add("concat", *(node.reshape(y, (1, 1, batch, hidden)) for y in outputs), axis=0))
+        rows, state = _run(node, cell, share, state, backwards=direction == "reverse" or index == 1)
+        sequences.append(rows)
         finals.append([node.reshape(tensor, (1, batch, hidden)) for tensor in state])
     y = node.add("concat", *sequences, axis=1)
     last = [node.add("concat", *parts, axis=0) for parts in zip(*finals, strict=True)]

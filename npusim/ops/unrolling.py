@@ -1,0 +1,144 @@
+"""Loops written out: the iterations of ``repeat`` operators as operators of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from npusim.errors import ModelError
+from npusim.graph import Graph, Op, Tensor
+from npusim.ops.names import Names
+from npusim.polling import poll
+
+
+def has_loops(graph: Graph) -> bool:
+    """Whether iterations of the graph are not written out."""
+    return any(op.kind == "repeat" and op.attrs["times"] for op in graph.ops)
+
+
+def unrolled(graph: Graph, most: int | None = None) -> Graph:
+    """The graph with all iterations of its loops written out, or ``most`` more of each.
+
+    Its operators must be in the order in which the frontend made them.
+    """
+    if not has_loops(graph):
+        return graph
+    names = Names("~")
+    for tensor in (*graph.inputs, *(output for op in graph.ops for output in op.outputs), *graph.constants()):
+        names.unique(tensor.name)
+    ops: list[Op] = []
+    instead: dict[Tensor, Tensor] = {}
+    ends: list[int] = []  # positions of the ends of iterations in the given operators
+    for position, op in enumerate(graph.ops):
+        poll()
+        if op.kind == "repeat" and op.attrs["times"]:
+            first, before = ends[-1] + 1, ends[-2] + 1
+            given = graph.ops[first:position], graph.ops[before : ends[-1]]
+            ops += _iterations(op, graph.ops[ends[-1]], *given, instead, names, most)
+        elif op.kind == "repeat" and most is None:
+            instead.update((out, _found(each, instead)) for each, out in zip(op.inputs, op.outputs, strict=True))
+        else:
+            ops.append(_rewired(op, instead))
+        if op.kind == "repeat":
+            ends.append(position)
+    outputs = tuple(_found(tensor, instead) for tensor in graph.outputs)
+    return replace(graph, ops=tuple(ops), outputs=outputs)
+
+
+def _found(tensor: Tensor | None, instead: Mapping[Tensor, Tensor]) -> Any:
+    return tensor if tensor is None else instead.get(tensor, tensor)
+
+
+def _rewired(op: Op, instead: Mapping[Tensor, Tensor]) -> Op:
+    inputs = tuple(_found(tensor, instead) for tensor in op.inputs)
+    return op if inputs == op.inputs else Op(op.name, op.kind, inputs, op.outputs, op.attrs, op.origin)
+
+
+def _iterations(
+    last: Op,
+    previous: Op,
+    body: Sequence[Op],
+    before: Sequence[Op],
+    instead: dict[Tensor, Tensor],
+    names: Names,
+    most: int | None,
+) -> Iterable[Op]:
+    """The iterations of ``last``, after the one that ``body`` computes. ``before``: the one before that, which ended in
+    ``previous``. Their results are found in ``instead``."""
+    states, times = last.attrs["states"], last.attrs["times"]
+    count = len(last.inputs)
+    steps = [_steps(one, other) for one, other in zip(before, body, strict=True)]
+    now: list[Tensor] = [_found(tensor, instead) for tensor in last.inputs]
+    rows = [now[states:]]
+    end = times if most is None else min(times, most)
+    for iteration in range(1, end + 1):
+        poll()
+        if most is not None:
+            # The end of the iteration before, whose own results are the rows so far.
+            whole = iteration == 1
+            outs = list(last.outputs[states:count]) if whole else [_like(t, names) for t in now[states:]]
+            after = [*(_like(tensor, names) for tensor in now[:states]), *outs]
+            attrs = MappingProxyType({**last.attrs, "times": 0})
+            yield Op(names.unique(last.name), "repeat", tuple(now), tuple(after), attrs, last.origin)
+            rows[-1] = after[states:]
+            now = after
+        own = dict(zip(previous.outputs[:states], now[:states], strict=True))
+        for op, moved in zip(body, steps, strict=True):
+            inputs = tuple(own.get(t, _found(t, instead)) if t is not None else None for t in op.inputs)
+            outputs = tuple(_like(tensor, names) for tensor in op.outputs)
+            own.update(zip(op.outputs, outputs, strict=True))
+            attrs = op.attrs
+            if moved is not None:
+                starts = tuple(start + iteration * step for start, step in zip(attrs["starts"], moved, strict=True))
+                attrs = MappingProxyType({**attrs, "starts": starts})
+            yield Op(names.unique(op.name), op.kind, inputs, outputs, attrs, op.origin)
+        now = [own.get(tensor, _found(tensor, instead)) if tensor is not None else tensor for tensor in last.inputs]
+        rows.append(now[states:])
+    yield from _results(last, now, rows, instead, names, times - end if most is not None else None)
+
+
+def _results(
+    last: Op,
+    now: Sequence[Tensor],
+    rows: list[list[Tensor]],
+    instead: dict[Tensor, Tensor],
+    names: Names,
+    left: int | None,
+) -> Iterable[Op]:
+    """Define the results of a loop. ``left``: iterations that are still not written out; None: none are to be."""
+    states, count = last.attrs["states"], len(last.inputs)
+    stacked = last.outputs[count:]
+    if left is None:
+        instead.update(zip(last.outputs[:states], now[:states], strict=True))
+        instead.update(zip(last.outputs[states:count], rows[0], strict=True))
+        extra: list[list[Tensor]] = [[] for _ in stacked]
+    else:
+        ends = [_like(tensor, names) for tensor in now[states:]]
+        more = [Tensor(names.unique(t.name), (left, *t.shape[1:]), t.dtype) for t in stacked] if left else []
+        outputs = (*last.outputs[:states], *ends, *more)
+        attrs = MappingProxyType({**last.attrs, "times": left})
+        yield Op(names.unique(last.name), "repeat", tuple(now), outputs, attrs, last.origin)
+        rows[-1] = ends
+        extra = [[tensor] for tensor in more] or [[] for _ in stacked]
+    for index, result in enumerate(stacked):
+        parts = [*(row[index] for row in rows[1:]), *extra[index]]
+        if last.attrs["backwards"]:
+            parts.reverse()
+        yield Op(names.unique(f"{last.name}.rows"), "concat", tuple(parts), (result,), MappingProxyType({"axis": 0}))
+
+
+def _like(tensor: Tensor, names: Names) -> Tensor:
+    return Tensor(names.unique(tensor.name), tensor.shape, tensor.dtype, tensor.data, tensor.bound)
+
+
+def _steps(one: Op, other: Op) -> tuple[int, ...] | None:
+    """How far a slice advances from one iteration to the next; None for another operator, which is the same in both."""
+    if one.kind != other.kind or len(one.outputs) != len(other.outputs):
+        raise ModelError(f"{other.name}: iterations of a loop differ, {one.kind} and {other.kind}")
+    if one.kind == "slice" and one.attrs["starts"] != other.attrs["starts"]:
+        return tuple(b - a for a, b in zip(one.attrs["starts"], other.attrs["starts"], strict=True))
+    if dict(one.attrs) != dict(other.attrs):
+        raise ModelError(f"{other.name}: iterations of a loop differ")
+    return None
