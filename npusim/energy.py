@@ -148,7 +148,7 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
     if known is not None and known[0] == config:
         return known[1], known[2]
     commands, prologue = _commands(program)
-    parts = commands[:prologue], expanded(commands[prologue:])
+    parts = commands[:prologue], list(expanded(commands[prologue:]))
     made = [_by_unit(config, tally(part), len(program.ops)) for part in parts]
     _counted[program] = (config, made[0], made[1])
     return made[0], made[1]

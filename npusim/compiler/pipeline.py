@@ -34,7 +34,7 @@ from npusim.compiler.schedule.schedule import FREE, Schedule
 from npusim.compiler.schedule.search import ScheduleSearch
 from npusim.dtypes import DType
 from npusim.errors import CompileError, UnsupportedError
-from npusim.graph import Graph, Op
+from npusim.graph import Graph, Op, live
 from npusim.hw.config import Config
 from npusim.isa.base import MOST_REGIONS, Command, Unit
 from npusim.isa.control import Residents
@@ -43,7 +43,7 @@ from npusim.isa.repeat import blocks
 from npusim.limits import limits_of
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
-from npusim.ops.unrolling import has_loops, unrolled
+from npusim.ops.unrolling import has_loops, unrolled, without_unused_rows
 from npusim.program import FIRST_IO, Binding, ConstantData, Program
 from npusim.timing.forecast import forecast
 from npusim.timing.tile_costs import rewriting
@@ -135,7 +135,7 @@ _MOST_REWRITTEN = 8
 def _prepared(graph: Graph, config: Config) -> tuple[Graph, Budget]:
     """The rewritten graph, and the rest of the budget."""
     budget = Budget.of(config)
-    prepared = separate_outputs(prepare(in_canonical_order(graph), config, budget))
+    prepared = separate_outputs(_legal(in_canonical_order(graph), config, budget))
     budget.grant(operators=len(prepared.ops))
     prepared.cache_rows = graph.cache_rows
     return prepared, budget
@@ -150,6 +150,7 @@ def _compiled(
 ) -> tuple[Program, Build]:
     graph = given.graph if isinstance(given, PreparedGraph) else given
     if has_loops(graph):
+        given = graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
         for more in _WRITTEN_OUT:
             with contextlib.suppress(NotUniformError, CompileError):
                 return _built(unrolled(graph, more) if more else given, config, key, schedule, tried)
@@ -220,13 +221,17 @@ def _macs(commands: Sequence[Command]) -> tuple[tuple[DType, int], ...]:
 
 
 def prepare(graph: Graph, config: Config, budget: Budget | None = None) -> Graph:
-    """Rewrite a graph to the form that is tiled: legal for the device and fused. For integers, its reference result is
-    exact.
+    """Rewrite a graph to the form that is tiled: legal for the device and fused, with all loops written out. For
+    integers, its reference result is exact.
 
     Raises UnsupportedError that names every operator that the device cannot execute, and why; CompileError for a value
     that is larger than the device's memory, or beyond the budget.
     """
-    budget = budget or Budget.of(config)
+    return _legal(unrolled(graph), config, budget or Budget.of(config))
+
+
+def _legal(graph: Graph, config: Config, budget: Budget) -> Graph:
+    """As :func:`prepare`, with loops as they are."""
     _check_sizes(graph, config, budget)
     prepared = _rewritten(graph, config, budget)
     reasons = [(op.name, op.kind, reason) for op, reason in unsupported(prepared, config)]

@@ -18,9 +18,14 @@ cdef extern from "pack.h" nogil:
         unsigned char *out, const unsigned char *w, long long stride, long long k, long long columns, long long width,
         int zero,
     ) noexcept
+    ctypedef void (*npu_line)(
+        const unsigned char *a, const unsigned char *b, long long step, long long k, long long vectors,
+        unsigned char *c, int first,
+    ) noexcept
     ctypedef struct npu_gemm:
         int lanes
         int rows
+        npu_line line
         npu_tile[4][2][15] tile
     enum:
         NPU_MODE_F32
@@ -186,7 +191,14 @@ cdef void _chunk(
     cdef long long row = t.oc * t.w_size
     cdef unsigned char *b
     cdef bint whole
-    for n0 from 0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
+    n0 = 0
+    if direct and pixels == 1 and t.mode == NPU_MODE_F32 and t.gemm.line != NULL:
+        if interrupted(&t.done, t.oc * units // FUSED):
+            return
+        _pack_block(t, 0, 1, s0, s1)
+        t.gemm.line(t.a, w, row, units, t.oc // t.gemm.lanes, t.outputs[0], first)
+        packed, n0 = 0, t.oc // t.gemm.lanes * t.gemm.lanes
+    for n0 from n0 <= n0 < t.oc by NPU_BLOCK_COLUMNS:
         left = min(<long long>NPU_BLOCK_COLUMNS, t.oc - n0)
         # The largest buffer changes least often: packed weights (up to 512 KiB) serve all pixels, a block of packed
         # pixels (224 KiB) serves all panels, a panel (64 KiB) serves all tiles of the block.

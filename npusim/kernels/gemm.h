@@ -28,9 +28,14 @@ enum {
 typedef void (*npu_tile)(const npu_byte *a, const npu_byte *b, npu_int step, npu_int k, npu_byte *const *c,
                          const int32_t *start, int first);
 
-/* The kernels of an instruction set: lanes per vector, maximum rows, [mode][vectors - 1][rows]. */
+/* One pixel and a whole row of weights, float32: a, b, step, k as above; vectors of columns; c. */
+typedef void (*npu_line)(const npu_byte *a, const npu_byte *b, npu_int step, npu_int k, npu_int vectors, npu_byte *c,
+                         int first);
+
+/* The kernels of an instruction set: lanes per vector, maximum rows, a line (may be NULL), [mode][vectors - 1][rows]. */
 typedef struct {
     int lanes, rows;
+    npu_line line;
     npu_tile tile[NPU_MODES][2][NPU_TILE_ROWS + 1];
 } npu_gemm;
 
@@ -65,6 +70,37 @@ typedef struct {
         }                                                                                                         \
         _Pragma("GCC unroll 16") for (m = 0; m < ROWS; m++)                                                       \
             _Pragma("GCC unroll 4") for (v = 0; v < VECTORS; v++) NPU_STORE(c[m] + v * width, sum[m][v]);         \
+    }
+
+/* The product of one pixel. A tile of it would read a few columns of each row of weights, far apart in memory. This
+ * reads NPU_LINE_ROWS whole rows in parallel, and keeps the accumulators in memory between them. */
+enum { NPU_LINE_ROWS = 8 };
+
+#define NPU_DEFINE_LINE(NAME, MULADD)                                                                             \
+    static void NAME##_line(const npu_byte *a, const npu_byte *b, npu_int step, npu_int k, npu_int vectors,       \
+                            npu_byte *c, int first)                                                               \
+    {                                                                                                             \
+        const npu_int width = (npu_int)sizeof(NPU_V);                                                             \
+        npu_int v;                                                                                                \
+        int i;                                                                                                    \
+        for (; k >= NPU_LINE_ROWS; k -= NPU_LINE_ROWS, a += 4 * NPU_LINE_ROWS, b += NPU_LINE_ROWS * step) {       \
+            NPU_V pixel[NPU_LINE_ROWS];                                                                           \
+            _Pragma("GCC unroll 8") for (i = 0; i < NPU_LINE_ROWS; i++) pixel[i] = NPU_SPLAT(a + 4 * i);          \
+            for (v = 0; v < vectors; v++) {                                                                       \
+                NPU_V sum = first ? NPU_ZERO() : NPU_LOAD(c + v * width);                                         \
+                _Pragma("GCC unroll 8") for (i = 0; i < NPU_LINE_ROWS; i++)                                       \
+                    sum = MULADD(sum, pixel[i], NPU_LOAD(b + i * step + v * width));                              \
+                NPU_STORE(c + v * width, sum);                                                                    \
+            }                                                                                                     \
+            first = 0;                                                                                            \
+        }                                                                                                         \
+        for (; k > 0; k--, a += 4, b += step, first = 0) {                                                        \
+            const NPU_V pixel = NPU_SPLAT(a);                                                                     \
+            for (v = 0; v < vectors; v++) {                                                                       \
+                const NPU_V sum = first ? NPU_ZERO() : NPU_LOAD(c + v * width);                                   \
+                NPU_STORE(c + v * width, MULADD(sum, pixel, NPU_LOAD(b + v * width)));                            \
+            }                                                                                                     \
+        }                                                                                                         \
     }
 
 #define NPU_TILE_NAME(ROWS, NAME, VECTORS, MULADD) NAME##_##VECTORS##_##ROWS,
@@ -114,7 +150,7 @@ NPU_PORTABLE_TILE(npu_portable_i16_1, 8, npu_portable_i16)
 NPU_PORTABLE_TILE(npu_portable_i16_2, 16, npu_portable_i16)
 
 static const npu_gemm npu_gemm_portable = {
-    8, 1,
+    8, 1, NULL,
     {{{NULL, npu_portable_f32_1}, {NULL, npu_portable_f32_2}},
      {{NULL, npu_portable_i32_1}, {NULL, npu_portable_i32_2}},
      {{NULL, npu_portable_i16_1}, {NULL, npu_portable_i16_2}}}};

@@ -17,6 +17,7 @@
 #define NPU_I32(sum, a, b) _mm256_add_epi32(sum, _mm256_mullo_epi32(a, b))
 #define NPU_I16(sum, a, b) _mm256_add_epi32(sum, _mm256_madd_epi16(a, b))
 NPU_TILES(NPU_ROWS_UP_TO_6, npu_avx2_f32, NPU_F32)
+NPU_DEFINE_LINE(npu_avx2_f32, NPU_F32)
 NPU_TILES(NPU_ROWS_UP_TO_6, npu_avx2_i32, NPU_I32)
 NPU_TILES(NPU_ROWS_UP_TO_6, npu_avx2_i16, NPU_I16)
 #undef NPU_V
@@ -47,6 +48,7 @@ NPU_TILES(NPU_ROWS_UP_TO_6, npu_avx2_i16, NPU_I16)
 #define NPU_I32(sum, a, b) _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
 #define NPU_I16(sum, a, b) _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
 NPU_TILES(NPU_ROWS_UP_TO_14, npu_avx512_f32, NPU_F32)
+NPU_DEFINE_LINE(npu_avx512_f32, NPU_F32)
 NPU_TILES(NPU_ROWS_UP_TO_14, npu_avx512_i32, NPU_I32)
 NPU_TILES(NPU_ROWS_UP_TO_14, npu_avx512_i16, NPU_I16)
 #if defined(__clang__)
@@ -79,14 +81,14 @@ NPU_TILES(NPU_ROWS_UP_TO_14, npu_vnni_u8, NPU_QUADS)
 #endif
 
 static const npu_gemm npu_gemm_avx2 = {
-    8, 6,
+    8, 6, npu_avx2_f32_line,
     {NPU_TABLE(NPU_ROWS_UP_TO_6, npu_avx2_f32), NPU_TABLE(NPU_ROWS_UP_TO_6, npu_avx2_i32),
      NPU_TABLE(NPU_ROWS_UP_TO_6, npu_avx2_i16)}};
 static const npu_gemm npu_gemm_avx512 = {
-    16, 14,
+    16, 14, npu_avx512_f32_line,
     {NPU_TABLE(NPU_ROWS_UP_TO_14, npu_avx512_f32), NPU_TABLE(NPU_ROWS_UP_TO_14, npu_avx512_i32),
      NPU_TABLE(NPU_ROWS_UP_TO_14, npu_avx512_i16)}};
 static const npu_gemm npu_gemm_vnni = {
-    16, 14,
+    16, 14, npu_avx512_f32_line,
     {NPU_TABLE(NPU_ROWS_UP_TO_14, npu_avx512_f32), NPU_TABLE(NPU_ROWS_UP_TO_14, npu_avx512_i32),
      NPU_TABLE(NPU_ROWS_UP_TO_14, npu_vnni_i16), NPU_TABLE(NPU_ROWS_UP_TO_14, npu_vnni_u8)}};

@@ -9,6 +9,7 @@ from typing import Any
 
 from npusim.errors import ModelError
 from npusim.graph import Graph, Op, Tensor
+from npusim.ops.base import REGISTRY
 from npusim.ops.names import Names
 from npusim.polling import poll
 
@@ -16,6 +17,33 @@ from npusim.polling import poll
 def has_loops(graph: Graph) -> bool:
     """Whether iterations of the graph are not written out."""
     return any(op.kind == "repeat" and op.attrs["times"] for op in graph.ops)
+
+
+def without_unused_rows(graph: Graph) -> Graph:
+    """The graph without the rows of loops that nothing reads."""
+    read = {tensor for op in graph.ops for tensor in op.inputs} | set(graph.outputs)
+    ops, chain = list(graph.ops), []
+    for position, op in enumerate(graph.ops):
+        if op.kind != "repeat":
+            continue
+        chain.append(position)
+        if not op.attrs["times"]:
+            continue
+        states, count = op.attrs["states"], len(op.inputs)
+        ends = [graph.ops[at] for at in chain]
+        kept = [
+            index
+            for index in range(states, count)
+            if op.outputs[index + count - states] in read or any(end.outputs[index] in read for end in ends)
+        ]
+        if len(kept) < count - states:
+            for at, end in zip(chain, ends, strict=True):
+                stacked = [index + count - states for index in kept if end.attrs["times"]]
+                inputs = (*end.inputs[:states], *(end.inputs[index] for index in kept))
+                outputs = (*end.outputs[:states], *(end.outputs[index] for index in (*kept, *stacked)))
+                ops[at] = Op(end.name, end.kind, inputs, outputs, end.attrs, end.origin)
+        chain = []
+    return replace(graph, ops=tuple(ops))
 
 
 def unrolled(graph: Graph, most: int | None = None) -> Graph:
@@ -73,6 +101,9 @@ def _iterations(
     now: list[Tensor] = [_found(tensor, instead) for tensor in last.inputs]
     rows = [now[states:]]
     end = times if most is None else min(times, most)
+    # The last iteration makes the results of the loop themselves, which may be outputs of the graph.
+    made_by_body = {tensor for op in body for tensor in op.outputs}
+    results = dict(zip(reversed(last.inputs[:states]), reversed(last.outputs[:states]), strict=True))
     for iteration in range(1, end + 1):
         poll()
         if most is not None:
@@ -87,15 +118,23 @@ def _iterations(
         own = dict(zip(previous.outputs[:states], now[:states], strict=True))
         for op, moved in zip(body, steps, strict=True):
             inputs = tuple(own.get(t, _found(t, instead)) if t is not None else None for t in op.inputs)
-            outputs = tuple(_like(tensor, names) for tensor in op.outputs)
+            final = iteration == end and most is None
+            outputs = tuple(results[t] if final and t in results else _like(t, names) for t in op.outputs)
             own.update(zip(op.outputs, outputs, strict=True))
-            attrs = op.attrs
+            own_attrs = op.attrs
             if moved is not None:
-                starts = tuple(start + iteration * step for start, step in zip(attrs["starts"], moved, strict=True))
-                attrs = MappingProxyType({**attrs, "starts": starts})
-            yield Op(names.unique(op.name), op.kind, inputs, outputs, attrs, op.origin)
-        now = [own.get(tensor, _found(tensor, instead)) if tensor is not None else tensor for tensor in last.inputs]
+                starts = tuple(start + iteration * step for start, step in zip(own_attrs["starts"], moved, strict=True))
+                own_attrs = MappingProxyType({**own_attrs, "starts": starts})
+            made = Op(names.unique(op.name), op.kind, inputs, outputs, own_attrs, op.origin)
+            if not _folded(made):
+                yield made
+        now = [_found(tensor, {**instead, **own}) for tensor in last.inputs]
         rows.append(now[states:])
+    if most is None:
+        for state, result, value in zip(last.inputs, last.outputs[:states], now, strict=False):
+            if state not in made_by_body or results[state] is not result:  # a state that two others are, or none
+                shape = MappingProxyType({"shape": result.shape})
+                yield Op(names.unique(last.name), "reshape", (value,), (result,), shape, last.origin)
     yield from _results(last, now, rows, instead, names, times - end if most is not None else None)
 
 
@@ -111,7 +150,6 @@ def _results(
     states, count = last.attrs["states"], len(last.inputs)
     stacked = last.outputs[count:]
     if left is None:
-        instead.update(zip(last.outputs[:states], now[:states], strict=True))
         instead.update(zip(last.outputs[states:count], rows[0], strict=True))
         extra: list[list[Tensor]] = [[] for _ in stacked]
     else:
@@ -129,8 +167,18 @@ def _results(
         yield Op(names.unique(f"{last.name}.rows"), "concat", tuple(parts), (result,), MappingProxyType({"axis": 0}))
 
 
+def _folded(op: Op) -> bool:
+    """Whether an operator computes constants, such as the number of its step, which are then set."""
+    arrays = [None if tensor is None else tensor.data for tensor in op.inputs]
+    if any(array is None and tensor is not None for array, tensor in zip(arrays, op.inputs, strict=True)):
+        return False
+    for output, array in zip(op.outputs, REGISTRY[op.kind].reference(op, arrays), strict=True):
+        output.data = array
+    return True
+
+
 def _like(tensor: Tensor, names: Names) -> Tensor:
-    return Tensor(names.unique(tensor.name), tensor.shape, tensor.dtype, tensor.data, tensor.bound)
+    return Tensor(names.unique(tensor.name), tensor.shape, tensor.dtype, bound=tensor.bound)
 
 
 def _steps(one: Op, other: Op) -> tuple[int, ...] | None:

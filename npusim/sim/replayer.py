@@ -24,8 +24,8 @@ from npusim.sim.steps import Step
 from npusim.timeline import DeviceFault, Timeline
 from npusim.timing._timeline import TimingRun
 
-MOST_STEPS = 1024
-"""Longest program that is recorded. For longer ones the saving is small compared with their arithmetic."""
+MOST_STEPS = 1 << 18
+"""Longest program that is recorded, because a record takes memory."""
 
 
 @dataclass(slots=True, eq=False)

@@ -247,9 +247,13 @@ apply. A kind of the form REWRITTEN has one that always applies."""
 
 
 def separate_outputs(graph: Graph) -> Graph:
-    """Give every output its own tensor: constants, inputs and repeated outputs are copied."""
+    """Give every output its own tensor: constants, inputs, repeated outputs and states of loops are copied."""
     names: Sequence[Tensor] = graph.inputs
     taken = set(names)
+    for op in graph.ops:
+        if op.kind == "repeat":  # a state has one place in all iterations
+            states = op.attrs["states"]
+            taken.update(tensor for tensor in (*op.inputs[:states], *op.outputs[:states]) if tensor is not None)
     ops = list(graph.ops)
     outputs: list[Tensor] = []
     for tensor in graph.outputs:

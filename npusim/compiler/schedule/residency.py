@@ -90,7 +90,7 @@ def _two_iterations_before(steps: Sequence[ScheduleStep], lives: Mapping[Buffer,
     born: dict[int, list[Buffer]] = {}
     for buffer in lives:
         born.setdefault(buffer.born, []).append(buffer)
-    found = {}
+    found: dict[Buffer, Buffer] = {}
     for before, now in zip(iterations, iterations[2:], strict=False):
         # The first iteration of a loop may follow other groups.
         for one, other in zip(reversed(before), reversed(now), strict=False):

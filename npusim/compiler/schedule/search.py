@@ -353,7 +353,7 @@ class ScheduleSearch:
         closed = self._base(plan).with_(
             "fused_attention", "shards", "pinned", fused_attention=plan.attentions, shards=plan.layer_shards
         )
-        # Without large tiles, the iterations might have tiles of different sizes, because the first one reads a constant.
+        # Without large tiles, iterations might have different tiles, because the first one reads a constant.
         made = self._try(closed.with_(pinned=pinned, large_tiles=True))
         if made is None:
             return plain

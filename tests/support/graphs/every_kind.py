@@ -14,6 +14,7 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.build import GraphBuilder
+from npusim.ops.iterations import iterate
 from npusim.ops.routine import routine_attrs
 
 Array = npt.NDArray[Any]
@@ -372,6 +373,22 @@ def copied(m: Maker) -> list[Tensor]:
         m.add("expand", m.x(3, 1, dtype=U8), shape=(2, 3, 4)),
         m.add("windows", x, axis=1, size=3, step=2),
     ]
+
+
+@case()
+def loop(m: Maker) -> list[Tensor]:
+    """A state, rows that are read and added to the results, and 20 iterations."""
+    rows, weights, start = m.x(20, 3, 8), m.c(8, 8, low=-1, high=2), m.c(3, 8)
+
+    def body(step: int, states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        row = m.add("slice", rows, starts=(step, 0, 0), steps=(1, 1, 1), sizes=(1, 3, 8))
+        product = m.add("matmul", states[0], weights, None)
+        total = m.bi(Binary.ADD, product, m.add("reshape", row, shape=(3, 8)))
+        state = m.un(Unary.CLIP, total, -8.0, 8.0)
+        return [state], [m.add("reshape", state, shape=(1, 3, 8))]
+
+    states, results = iterate(m.build, "loop", 20, [start], body)
+    return [*states, *results]
 
 
 @case(TWIN)

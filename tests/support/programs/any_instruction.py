@@ -10,11 +10,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from npusim.dtypes import DEVICE_DTYPES, DType
-from npusim.isa.base import TAIL, Command, Instruction, Unit, Wait, region
+from npusim.isa.base import ADDRESS, TAIL, Command, Instruction, Unit, Wait, region
 from npusim.isa.dma import Expand, Fetch, Multicast
 from npusim.isa.matrix import Depthwise
 from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
 from npusim.isa.matrix_types import PACKED_BITS
+from npusim.isa.repeat import Repeat, Strides
 from npusim.isa.routine import Call, Operand
 from npusim.isa.row_parts import Part, RowPart
 from npusim.routines import canonical
@@ -38,7 +39,7 @@ def field_codes(cls: type[Instruction]) -> dict[str, tuple[str, int, Any]]:
     codes = {}
     for field in dataclasses.fields(cls):
         code, *rest = get_args(hints[field.name])[1:]
-        codes[field.name] = (code[-1], int(code[:-1] or 0), rest[0] if rest else None)
+        codes[field.name] = (code[-1], int(code[:-1] or 0), rest[0] if rest and rest[0] is not ADDRESS else None)
     return codes
 
 
@@ -75,7 +76,16 @@ EXTRAS = st.builds(
 """Draws any value of the bytes after a matrix instruction, sometimes none."""
 
 
+_STRIDES = st.dictionaries(
+    st.tuples(st.integers(0, 2**16 - 1), st.integers(0, 2**8 - 1)),
+    st.integers(-(2**63), 2**63 - 1).filter(bool),
+    max_size=4,
+).map(lambda found: Strides(tuple((*place, step) for place, step in sorted(found.items()))))
+
+
 def _tails(cls: type[Instruction]) -> st.SearchStrategy[Any]:
+    if cls is Repeat:
+        return _STRIDES
     return st.just(NO_EXTRAS) | EXTRAS if cls.unit is Unit.MATRIX else CALLS
 
 

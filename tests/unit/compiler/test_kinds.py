@@ -58,6 +58,7 @@ SAMPLES: dict[str, Sample] = {
     "unary": Sample({"fn": Unary.NEG}),
     "binary": Sample({"fn": Binary.ADD}, (SQUARE, SQUARE)),
     "select": Sample({}, (((4, 6), DType.BOOL), SQUARE, SQUARE)),
+    "repeat": Sample({"states": 0}, (((1, 6), F32),)),
     "cast": Sample({"to": I32}),
     "quantize": Sample({"to": DType.INT8}, constants=STEPS),
     "dequantize": Sample({"to": F32}, (((4, 6), DType.INT8),), STEPS),

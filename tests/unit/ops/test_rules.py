@@ -339,7 +339,7 @@ def test_units() -> None:
         "gather_elements", "scatter_elements", "topk",
     }  # fmt: skip
     assert {name for name, unit in units.items() if unit is Unit.DMA} == {
-        "reshape", "transpose", "slice", "expand", "concat", "pad", "gather", "windows",
+        "reshape", "transpose", "slice", "expand", "concat", "pad", "gather", "windows", "repeat",
     }  # fmt: skip
     routine = REGISTRY["routine"]
     assert routine.unit_of({"name": "npusim.roi_align", "version": 1}) is Unit.VECTOR

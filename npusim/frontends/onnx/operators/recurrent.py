@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from npusim.dtypes import DType
 from npusim.frontends.onnx.control import MAX_ITERATIONS
@@ -76,11 +77,18 @@ class Cell:
     def _rnn(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         return [self.activate(0, self.add(x, self.node.add("matmul", state[0], self.weights, self.bias)))]
 
+    @cached_property
+    def _gru_parts(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Weights and bias of the gates update and reset, and of hidden. All steps have the same."""
+        weights, bias = [self.part(self.weights, 0, 2), self.part(self.weights, 2)], []
+        for start, count in ((0, 2), (2, 1)):
+            bias.append(self.node.slice(self.bias, 0, start * self.hidden, count * self.hidden))
+        return weights, bias
+
     def _gru(self, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         """Gates in the order update, reset, hidden."""
         node, h = self.node, state[0]
-        both, last = self.part(self.weights, 0, 2), self.part(self.weights, 2)
-        bias = [node.slice(self.bias, 0, start * self.hidden, count * self.hidden) for start, count in ((0, 2), (2, 1))]
+        (both, last), bias = self._gru_parts
         gates = self.activate(0, self.add(self.part(x, 0, 2), node.add("matmul", h, both, bias[0])))
         update, reset = self.part(gates, 0), self.part(gates, 1)
         # With linear_before_reset the reset gate is applied to the product including its bias, otherwise to the state
@@ -142,8 +150,9 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
         # The number of the step is a state: then all steps are alike.
         clocks = [node.reshape(node.like(steps - 1 if backwards else 0, column), (1, 1))]
         # A sequence without steps ends with a state of zeros, as in onnxruntime.
-        begun = node.binary(Binary.GT, column, node.like(0, column))
-        state = [node.add("select", begun, each, node.like(0, each)) for each in state]
+        if any(node.optional(5 + index) is not None for index in range(count)):
+            begun = node.binary(Binary.GT, column, node.like(0, column))
+            state = [node.add("select", begun, each, node.like(0, each)) for each in state]
 
     def step(time: int, now: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         made = cell.step(node.slice(share, 0, time * batch, batch), list(now[:count]))
