@@ -202,7 +202,7 @@ def _built(
 
 def _marked(order: Build) -> list[Command]:
     """The commands, with a mark in front if some of them load pinned weights."""
-    if not order.prologue or not order.plan.device.sram.resident_weights:
+    if not order.prologue or not order.plan.device.compiler.resident_weights:
         return order.commands
     size = sum(command.size for command in order.commands[: order.prologue])
     mark = Residents(size, order.resident_bytes)

@@ -179,7 +179,7 @@ class Build:
     @property
     def resident_bytes(self) -> int:
         """Bytes of pinned weights in the scratchpads of all cores, if the device keeps them between jobs."""
-        if not self.plan.device.sram.resident_weights:
+        if not self.plan.device.compiler.resident_weights:
             return 0
         accesses = (access for command in self.commands[: self.prologue] for access in command.instruction.accesses())
         return sum(access.high - access.low for access in accesses if access is not None and access.write)

@@ -20,7 +20,8 @@ from npusim.frontends.tflite.tensors import ELEMENT_TYPES, TYPES, constant, type
 from npusim.graph import Graph, Tensor
 from npusim.ops.base import Array
 from npusim.ops.budget import OPERATOR_STEPS, Budget
-from npusim.ops.build import GraphBuilder, Names
+from npusim.ops.build import GraphBuilder
+from npusim.ops.names import Names
 from npusim.ops.reference import check_input
 
 MAX_DEPTH = 32
