@@ -70,14 +70,21 @@ def to_table(section: Any) -> dict[str, Any]:
     return plain
 
 
-def walk(section: Any, path: str = "") -> Iterator[tuple[str, Key, Any]]:
-    """Every (dotted key, key, value) of a section object and of the sections below it."""
+def sections(section: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """A section object and the sections below it, with their dotted names."""
+    yield path, section
     for field, entry in entries(type(section)):
         value = getattr(section, field)
-        if isinstance(entry, Key):
-            yield _join(path, entry.name), entry, value
-        elif value is not None:
-            yield from walk(value, _join(path, entry.name))
+        if isinstance(entry, Section) and value is not None:
+            yield from sections(value, _join(path, entry.name))
+
+
+def walk(section: Any) -> Iterator[tuple[str, Key, Any]]:
+    """Every (dotted key, key, value) of a section object and of the sections below it."""
+    for path, found in sections(section):
+        for field, entry in entries(type(found)):
+            if isinstance(entry, Key):
+                yield _join(path, entry.name), entry, getattr(found, field)
 
 
 def override(plain: dict[str, Any], cls: type[Any], dotted: str, value: object, reading: Reading) -> str:

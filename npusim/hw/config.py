@@ -15,7 +15,7 @@ from typing import Any
 
 from npusim import notebook
 from npusim.errors import ConfigError
-from npusim.hw.build import Reading, override, read_section, to_table, walk
+from npusim.hw.build import Reading, override, read_section, sections, to_table, walk
 from npusim.hw.contradictions import bad_dma, bad_dram, bad_matrix, bad_speed, bad_sram
 from npusim.hw.files import config_names, read_description, read_resolved
 from npusim.hw.hostside import FirmwareConfig, PciConfig
@@ -207,28 +207,37 @@ class Config:
     def resolved(self) -> list[tuple[str, str, str, str]]:
         """Every (dotted key, value as TOML, origin, meaning), defaults included."""
         rows = []
+        origins = self._origins_of_tables()
         for path, entry, value in walk(self):
             shown = _left_out(path) if value is None else entry.kind.text(value)
-            rows.append((path, shown, self._origin_of(path), entry.doc))
+            rows.append((path, shown, origins.get(path, "default"), entry.doc))
         return rows
 
-    def _origin_of(self, path: str) -> str:
-        """The file or override that sets a key; for a table all of them, separated by commas."""
-        parts = [origin for key, origin in self.origins.items() if key.startswith(f"{path}.")]
-        return ", ".join(dict.fromkeys(parts)) or self.origins.get(path, "default")
+    def _origins_of_tables(self) -> dict[str, str]:
+        """The file or override that sets each key; for a table those of its keys, separated by commas."""
+        tables: dict[str, dict[str, None]] = {}
+        for path, origin in self.origins.items():
+            while path := path.rpartition(".")[0]:
+                tables.setdefault(path, {})[origin] = None
+        return {**self.origins, **{path: ", ".join(parts) for path, parts in tables.items()}}
 
     def to_toml(self) -> str:
         """A complete TOML file that loads as an equal config; comments name the origin of each value."""
+        origins = self._origins_of_tables()
         lines: list[str] = []
-        table_name = ""
-        for path, entry, value in walk(self):
-            above = path.rpartition(".")[0]
-            if above != table_name:
-                lines += ["", f"[{above}]"]
-                table_name = above
-            if value is not None:
-                lines.append(f"{entry.name} = {entry.kind.text(value)}  # {self._origin_of(path)}")
+        for path, found in sections(self):
+            if path:
+                lines += ["", f"[{path}]"]
+            for name, text in _texts(found):
+                lines.append(f"{name} = {text}  # {origins.get(f'{path}.{name}' if path else name, 'default')}")
         return "\n".join(lines) + "\n"
+
+
+@functools.lru_cache(maxsize=4096)
+def _texts(section: Any) -> tuple[tuple[str, str], ...]:
+    """The keys of a section that have a value, and their values as TOML. Designs of a study share most sections."""
+    values = ((entry, getattr(section, field)) for field, entry in entries(type(section)) if isinstance(entry, Key))
+    return tuple((entry.name, entry.kind.text(value)) for entry, value in values if value is not None)
 
 
 def _left_out(path: str) -> str:

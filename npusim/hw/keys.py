@@ -7,6 +7,7 @@ manual are derived from these fields.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -347,7 +348,8 @@ def section(cls: type[Any], doc: str, optional: bool = False) -> Any:
     return dataclasses.field(default=None, metadata=metadata) if optional else dataclasses.field(metadata=metadata)
 
 
-def entries(cls: type[Any]) -> list[tuple[str, Key | Section]]:
+@functools.cache
+def entries(cls: type[Any]) -> tuple[tuple[str, Key | Section], ...]:
     """The (field name, key or section) pairs of a section class, in the order in which they are documented."""
     found: list[tuple[str, Key | Section]] = []
     for field in dataclasses.fields(cls):
@@ -358,7 +360,7 @@ def entries(cls: type[Any]) -> list[tuple[str, Key | Section]]:
             suffix = next((end for end in _UNIT_SUFFIXES if field.name.endswith(end)), "")
             name = field.name.removesuffix(suffix)
             found.append((field.name, Key(name, data["kind"], data["doc"], data["required"], field.default is None)))
-    return found
+    return tuple(found)
 
 
 RENAMED = {
