@@ -26,6 +26,7 @@ EXPECTED: dict[type[BaseException], ErrorStatus] = {
     errors.ModelError: ErrorStatus.INVALID_ARGUMENT,
     errors.OpenInputsError: ErrorStatus.INVALID_ARGUMENT,
     errors.UnsupportedError: ErrorStatus.GENERAL_FAILURE,
+    errors.UndecidedError: ErrorStatus.GENERAL_FAILURE,
     errors.NeedsValueError: ErrorStatus.GENERAL_FAILURE,
     errors.CompileError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,
     errors.ScheduleError: ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT,

@@ -26,6 +26,7 @@ ONNXIFI_STATUS: dict[type[BaseException], Status] = {
     DeclaredShapeError: Status.MISMATCHING_SHAPE,
     DeclaredTypeError: Status.MISMATCHING_DATATYPE,
     errors.UnsupportedError: Status.UNSUPPORTED_OPERATOR,  # by its reasons, see causes.py
+    errors.UndecidedError: Status.UNSUPPORTED_SHAPE,
     errors.NeedsValueError: Status.UNSUPPORTED_SHAPE,
     errors.CompileError: Status.UNSUPPORTED_SHAPE,
     errors.ScheduleError: Status.UNSUPPORTED_SHAPE,

@@ -11,7 +11,7 @@ import pytest
 
 from npusim import Session, load_config
 from npusim.cache import read_program, write_program
-from npusim.errors import InputError, NeedsValueError
+from npusim.errors import InputError, NeedsValueError, UndecidedError
 from npusim.explore.rerun import rerun
 from npusim.graph import HostWork
 from npusim.runtime import Executor, Request, Result
@@ -126,6 +126,9 @@ def test_values_of_larger_inputs_decide_nothing(session: Session) -> None:
         if error is None:
             assert run(session, x).outputs["y"].tolist() == [-1] * 32
         else:
-            with pytest.raises(Exception, match=error) as caught:
-                run(session, x)
+            with pytest.raises(UndecidedError, match=error) as caught:
+                session.compile(text_model(BRANCH), inputs={"x": x, **LIMIT})
             assert not isinstance(caught.value, NeedsValueError)
+            result = run(session, x)
+            assert result.decisions is not None
+            assert result.outputs["y"].tolist() == [-1] * 33
