@@ -348,9 +348,13 @@ def section(cls: type[Any], doc: str, optional: bool = False) -> Any:
     return dataclasses.field(default=None, metadata=metadata) if optional else dataclasses.field(metadata=metadata)
 
 
-@functools.cache
 def entries(cls: type[Any]) -> tuple[tuple[str, Key | Section], ...]:
     """The (field name, key or section) pairs of a section class, in the order in which they are documented."""
+    return _entries(cls)  # type: ignore[arg-type]  # mypy does not know that classes are hashable
+
+
+@functools.cache
+def _entries(cls: type[Any]) -> tuple[tuple[str, Key | Section], ...]:
     found: list[tuple[str, Key | Section]] = []
     for field in dataclasses.fields(cls):
         data = field.metadata
