@@ -62,13 +62,14 @@ KINDS = {
         _LPDDR4, "14 pJ/bit of 32 Gb LPDDR4: H. Kim, thesis, Stanford, simulated with DramDSE", 4266, 4266, 16, _LPDDR
     ),
     "lpddr5": DramKind(
-        round(_LPDDR4 * 0.7), f"30 % less than LPDDR4X, {_SAMSUNG} (2019); LPDDR4X as LPDDR4", 6400, 6400, 16, _LPDDR
+        round(_LPDDR4 * 0.7), f"30 % less than LPDDR4X, {_SAMSUNG} on 18 July 2019; LPDDR4X as LPDDR4", 6400, 6400, 16,
+        _LPDDR,
     ),
     "lpddr5x": DramKind(
-        round(_LPDDR4 * 0.7 * 0.8), f"20 % less than LPDDR5, {_SAMSUNG} (2021)", 8533, 10667, 16, _LPDDR
+        round(_LPDDR4 * 0.7 * 0.8), f"20 % less than LPDDR5, {_SAMSUNG} on 9 November 2021", 8533, 10667, 16, _LPDDR
     ),
     "gddr6": DramKind(_GDDR6, f"350 to 480 pJ for 64 bits of GDDR6, the middle: {TPU4I}", 16000, 20000, 32, _DDR, 4),
-    "gddr7": DramKind(round(_GDDR6 * 0.8), f"20 % less than GDDR6, {_SAMSUNG} (2023)", 32000, 36000, 32, _DDR, 4),
+    "gddr7": DramKind(round(_GDDR6 * 0.8), f"20 % less than GDDR6, {_SAMSUNG} in 2023", 32000, 36000, 32, _DDR, 4),
     "hbm2": DramKind(
         _HBM2, f"250 to 450 pJ for 64 bits of HBM2, the middle: {TPU4I}", 2430, 3600, 1024, _STACK
     ),
@@ -93,8 +94,9 @@ DRAMS = tuple(KINDS)
 _PHY_UM2 = {"hbm2": (10_450_000, 552_743_000), "ddr5": (1_450_000, 90_446_400)}
 """LLMCOMPASS: um2 at 7 nm and transistors of the controller of one channel at the usual rate: HBM2e, DDR5."""
 _SHRINKS = 0.36
-"""Exponent of the node in the area of a PHY: TPU v1's port for 72 pins of DDR3-2133 has 3 % of 331 mm2 at 28 nm with
-its controller (ISCA 2017, figure 2); the same by the rows for 7 nm has 5.2 mm2 of controller and 2.8 of PHY."""
+"""Exponent of the node in the area of a PHY. Chosen: no source states it, and that of logic is 1.5. 72 pins of
+DDR3-2133 and their controller then take 10 mm2 at 28 nm, 3 % of TPU v1, whose I/O of all kinds has 10 % (ISCA 2017,
+figure 2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,11 @@ STILLMAKER = "Stillmaker and Baas, Scaling equations, Integration 58, 2017"
 ALADDIN = "Shao et al., Aladdin, ISCA 2014: 40 nm library at 1 ns"
 KHAN = "Khan and Mann, AI Chips: What They Are and Why They Matter, CSET 2020: transistors by node"
 CACTI = "CACTI 7, itrs-lstp, 128-bit port: 45 and 22 nm"
-TSMC = "TSMC Technology Symposium 2019 to 2023: N6 and N5 relative to N7, N3E to N5, N2 to N3E"
-CHINNERY = "Chinnery and Keutzer, Closing the Gap Between ASIC and Custom, DAC 2000: 44 FO4 a cycle, Xtensa"
+TSMC = "TSMC, as compiled by AnandTech (May 2024) for N3E to N5 and N2 to N3E; its symposia for N6 and N5 to N7"
+CHINNERY = (
+    "Chinnery and Keutzer, Closing the Gap Between ASIC and Custom, DAC 2000, as quoted in Celio et al., BOOM, "
+    "UCB/EECS-2015-167: 44 FO4 a cycle, Xtensa"
+)
 KECKLER = "Keckler et al., GPUs and the Future of Parallel Computing, IEEE Micro 31(5), 2011: 310 pJ at 40 nm and 0.9 V"
 ASAP7 = "ASAP7 library, RVT, typical, 0.7 V, 25 C: a flip-flop"
 

@@ -50,17 +50,20 @@ _SEARCHES = 3
 _MOST_STEPS = 6
 _MOST_ROUNDS = 6
 """Steps of a refinement behind a search, and refinements."""
-_SHORT = 1e-3
-"""The loss that short values may add, of the squares of relative errors."""
+_SHORT, _SAME = 1e-3, 0.02
+"""The loss that short values may add, and a given value in place of one without effect; the typical error adds 0.16."""
 _TUNING = 2.5
 """Errors larger than this many times the scale count as bad measurements: with normal errors little is lost."""
 _LEAST_SCALE = 1e-6
 """The least scale of errors, those of times that were simulated."""
 _STEPS = 0.7, 0.2, 0.02
 """Steps of differences, as logarithms of factors: wide ones look beyond values between which a key has no effect. The
-last gives the intervals."""
+last is the first of the intervals."""
+_WIDEST, _INTERVALS = 1.4, 3
+"""The widest step of the differences for intervals, as a logarithm, and how often they are computed: each time with the
+intervals of the one before as steps."""
 _WITHOUT_EFFECT = 0.005
-"""A key without effect: its double changes no time by more than this."""
+"""A key without effect: a factor of two changes no time by more than this, at steps of ``_WIDEST``."""
 _ALIKE = 0.05
 """Keys cannot be told apart if a combination of them changes the times by less than this, relative to the combination
 that changes them most."""
@@ -134,12 +137,13 @@ def _fit(optimize: ModuleType, problem: _Problem, keys: Sequence[FreeKey]) -> Fi
     short = np.array([key.rounded(at) for key, at in zip(keys, best, strict=True)])
     if problem.loss(problem.errors(short), scale) <= problem.loss(problem.errors(best), scale) + _SHORT:
         best = short
-    jacobian = problem.jacobian(best, _STEPS[-1])
+    jacobian, half = problem.intervals(best, scale)
     alike, useless = _indistinct(jacobian, keys)
     kept = np.where([key.key in useless for key in keys], given, best)
-    if problem.loss(problem.errors(kept), scale) <= problem.loss(problem.errors(best), scale):
+    if useless and problem.loss(problem.errors(kept), scale) <= problem.loss(problem.errors(best), scale) + _SAME:
         best = kept  # what the points do not depend on has no reason to change
-    half = _half_widths(jacobian, problem.errors(best), scale)
+        jacobian, half = problem.intervals(best, scale)
+        alike, useless = _indistinct(jacobian, keys)
     return Fit(
         config=problem.device(best),
         keys=tuple(_fitted(key, at, width, alike, useless) for key, at, width in zip(keys, best, half, strict=True)),
@@ -333,9 +337,10 @@ class _Problem:
             found[behind] = self.errors(place)[behind]
         return found
 
-    def jacobian(self, at: Floats, step: float) -> Floats:
-        """Change of each point's error by the coordinate of each key, by differences to both sides."""
-        ends = [[self._beside(at, number, sign * step) for sign in (-1, 1)] for number in range(len(self._keys))]
+    def jacobian(self, at: Floats, steps: float | Floats) -> Floats:
+        """Change of each point's error by the coordinate of each key, by differences of a step to both sides."""
+        each = np.broadcast_to(steps, (len(self._keys),))
+        ends = [[self._beside(at, number, sign * step) for sign in (-1, 1)] for number, step in enumerate(each)]
         errors = self.errors_at([place for both in ends for place in both])
         columns = []
         for number, (key, both) in enumerate(zip(self._keys, ends, strict=True)):
@@ -344,14 +349,23 @@ class _Problem:
             columns.append(change / (high - low) if high > low else np.zeros(len(self.points)))
         return np.stack(columns, axis=1)
 
+    def intervals(self, at: Floats, scale: float) -> tuple[Floats, Floats]:
+        """Differences over the intervals of the keys, and half of each interval: at the place itself a key may have no
+        effect, and a twofold value have one."""
+        steps = np.full(len(self._keys), _STEPS[-1])
+        for _ in range(_INTERVALS):
+            jacobian = self.jacobian(at, steps)
+            half = _half_widths(jacobian, self.errors(at), scale)
+            wide = np.where(np.abs(jacobian).max(axis=0) * math.log(2) > _WITHOUT_EFFECT, half, _WIDEST)
+            steps = np.clip(wide, _STEPS[-1], _WIDEST)
+        return jacobian, half
+
     def _beside(self, at: Floats, number: int, step: float) -> Floats:
         """A place with the coordinate of one key changed by a step, or by more if that gives no other value."""
         key, changed = self._keys[number], at.copy()
-        while abs(step) < 1:
-            changed[number] = np.clip(at[number] + step, self._low[number], self._high[number])
-            if key.value(changed[number]) != key.value(at[number]):
-                break
-            step *= 2
+        changed[number] = np.clip(at[number] + step, self._low[number], self._high[number])
+        if key.value(changed[number]) == key.value(at[number]) and abs(step) < 1:
+            return self._beside(at, number, 2 * step)
         return changed
 
 
@@ -408,6 +422,8 @@ def _half_widths(jacobian: Floats, errors: Floats, scale: float) -> Floats:
     square = 1 + (errors / (_TUNING * scale)) ** 2
     psi, slope = errors / np.sqrt(square), square**-1.5
     variance = float(np.sum(psi**2)) / (count - free) / float(np.mean(slope)) ** 2
+    # For few points: same source, 7.6, equation 6.14.
+    variance *= (1 + free / count * float(np.var(slope)) / float(np.mean(slope)) ** 2) ** 2
     inverse = np.linalg.pinv(jacobian.T @ jacobian)
     quantile = float(_scipy("stats").t.ppf((1 + CONFIDENCE) / 2, count - free))
     widths: Floats = quantile * np.sqrt(variance * np.diag(inverse))
