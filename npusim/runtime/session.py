@@ -206,14 +206,16 @@ class Session:
         """
         if not decisions:
             return self._read_whole(request, arrays)
-        key = request.key(self._identity(request))
-        if key in self._planned:
-            return self._planned[key]
+        # Most sessions have no planned model, and the key takes time.
+        planned = self._planned.get(request.key(self._identity(request))) if self._planned else None
+        if planned is not None:
+            return planned
         try:
             return self._read_whole(request, arrays)
         except UndecidedError as error:
             if isinstance(error, NeedsValueError) or request.timing_only:
                 raise
+            key = request.key(self._identity(request))
             self._planned[key] = self._plan(request, key)
             return self._planned[key]
 
