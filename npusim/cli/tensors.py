@@ -66,7 +66,7 @@ def arrays_of_run(model: Path, program: Program, texts: Sequence[str], seed: int
 
     first: dict[str, Array] = {}
     if not is_program(model):
-        first = variables(model)[0]
+        first = variables(model, program.inputs)[0]
     bindings = [binding for binding in program.inputs if binding.name not in first]
     if texts:
         return {**first, **read_inputs(texts, bindings, allow_nan, list(dict(program.bound)))}

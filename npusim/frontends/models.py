@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from npusim.errors import UnsupportedError
 from npusim.frontends import tflite
 from npusim.frontends.tflite import load as load_tflite
 from npusim.graph import Graph
+from npusim.program import Binding
 
 if TYPE_CHECKING:
     from npusim.frontends.onnx.source import Source
@@ -70,13 +71,15 @@ def shapes_of(
     return found
 
 
-def variables(source: Source) -> tuple[dict[str, Any], dict[str, str]]:
+def variables(source: Source, program_inputs: Iterable[Binding] | None = None) -> tuple[dict[str, Any], dict[str, str]]:
     """The variables that a model keeps between runs: their first values by input name, and the input names by the
-    names of the outputs that become their next values. ONNX models have none."""
+    names of the outputs that become their next values. ONNX models have none. ``program_inputs``: of a program of the
+    model, whose shapes its open dimensions have."""
     if not is_tflite(source):
         return {}, {}
     assert isinstance(source, str | os.PathLike | bytes)
-    return tflite.variables(source)
+    shapes = {binding.name: binding.shape for binding in program_inputs or ()}
+    return tflite.variables(source, {name: shapes[name] for name in tflite.input_names(source) if name in shapes})
 
 
 def digest_file(path: Path, limit: int | None = None, *, values: bool = True) -> str:

@@ -561,7 +561,10 @@ def _with_variables(
         return inputs
     from npusim.frontends.models import variables
 
-    return {**{name: array for name, array in variables(source)[0].items() if name not in held}, **inputs}
+    return {
+        **{name: array for name, array in variables(source, program.inputs)[0].items() if name not in held},
+        **inputs,
+    }
 
 
 def _schedule(given: Schedule | str | os.PathLike[str] | None) -> Schedule:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npusim.errors import InputError, ModelError, UsageError
+from npusim.errors import InputError, ModelError, NpusimError, OpenInputsError, UsageError
 from npusim.graph import Graph
 from npusim.untrusted import FileKind
 
@@ -34,13 +35,50 @@ def load(
     """Import a TFLite model: the graph of its first signature, or its first graph.
 
     Arguments as for :func:`npusim.frontends.onnx.load`; ``input_shapes`` fixes dimensions that the model leaves open,
-    which otherwise are as the file says, usually 1. Variables are inputs, and outputs named ``NAME.next``; see
-    :func:`variables`. Raises UsageError, ModelError, UnsupportedError, NeedsValueError, CompileError.
+    which otherwise are as the file says, usually 1. If those do not fit, OpenInputsError names others. Variables are
+    inputs, and outputs named ``NAME.next``; see :func:`variables`. Raises UsageError, ModelError, UnsupportedError,
+    NeedsValueError, CompileError.
     """
     from npusim.ops.budget import Budget
 
-    importer = _importer(source, input_shapes, bind, arrays, Budget.of(config) if config else None)
-    return importer.run()
+    model = _read(source)
+    given = (input_shapes, bind, Budget.of(config) if config else None, arrays)
+    try:
+        return _import(model, *given).run()
+    except ModelError as error:
+        fitting = _fitting_shapes(model, input_shapes or {}, bind)
+        if not fitting:
+            raise
+        problem = f"the model leaves input shapes open, and with the sizes in the file: {error}"
+        raise OpenInputsError(problem, fitting) from None
+
+
+SIZES = (224, 256, 128, 512, 1024, 64, 32, 2048, 16000)
+"""Sizes that are tried for open dimensions, apart from batches, if those in the file do not fit."""
+
+
+def _fitting_shapes(
+    model: ModelRecord, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any] | None
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs with open dimensions with which the model can be imported; empty if none is found."""
+    from npusim.frontends.tflite.importer import names_of
+
+    names = names_of(model)
+    records = {name: model.subgraphs[names.subgraph].tensors[number] for number, name in names.inputs.items()}
+    asked = {
+        name: record
+        for name, record in records.items()
+        if name not in given and name not in (bind or {}) and record.open - {0}
+    }
+    for size in SIZES if asked else ():
+        shapes = {
+            name: tuple(size if axis in record.open - {0} else dim for axis, dim in enumerate(record.shape))
+            for name, record in asked.items()
+        }
+        with suppress(NpusimError):
+            _import(model, {**given, **shapes}, bind).run()
+            return shapes
+    return {}
 
 
 def input_names(source: Source) -> list[str]:
@@ -75,24 +113,34 @@ def shapes_of(
     return shapes
 
 
-def variables(source: Source) -> tuple[dict[str, Any], dict[str, str]]:
+def variables(
+    source: Source, input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[dict[str, Any], dict[str, str]]:
     """The variables of a model: their values in the first run by input name, and the input names by the names of the
-    outputs that become their next values; the arguments of :meth:`Session.state`."""
-    importer = _importer(source)
-    importer.run()
-    found = [variable for variable in importer.variables.values() if variable.source is not None]
-    arrays = {variable.source.name: variable.initial for variable in found if variable.source is not None}
-    return arrays, {
-        variable.feed: variable.source.name for variable in found if variable.feed and variable.source is not None
-    }
-
-
-def _importer(source: Source, *arguments: Any) -> Importer:
+    outputs that become their next values; the arguments of :meth:`Session.state`. ``input_shapes``: of inputs with open
+    dimensions."""
     model = _read(source)
+    if not any(
+        any(tensor.variable for tensor in graph.tensors) or any(op.name == "VAR_HANDLE" for op in graph.operators)
+        for graph in model.subgraphs
+    ):
+        return {}, {}
+    importer = _import(model, input_shapes)
+    importer.run()
+    arrays: dict[str, Any] = {}
+    feeds: dict[str, str] = {}
+    for variable in importer.variables.values():
+        if variable.source is not None:
+            arrays[variable.source.name] = variable.initial
+            if variable.feed is not None:
+                feeds[variable.feed] = variable.source.name
+    return arrays, feeds
+
+
+def _import(model: ModelRecord, *arguments: Any) -> Importer:
     from npusim.frontends.tflite.importer import Importer
 
-    shapes, bind, arrays, budget = arguments or (None, None, None, None)
-    return Importer(model, shapes, bind, budget, arrays)
+    return Importer(model, *arguments)
 
 
 def _read(source: Source) -> ModelRecord:

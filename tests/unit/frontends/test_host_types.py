@@ -38,7 +38,9 @@ def test_arithmetic(session: Session, dtype: Any, op_type: str, seed: int) -> No
     else:
         fed = {name: rng.integers(1, np.iinfo(dtype).max, (3, 4), dtype, endpoint=True) for name in "ab"}
     model = node_model(op_type, fed)
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y0", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None))
+    model.graph.output[0].CopyFrom(
+        helper.make_tensor_value_info("y0", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+    )
     (wanted,) = ReferenceEvaluator(model).run(None, fed)
     result = session.run(model, fed)
     assert result.outputs["y0"].dtype == dtype

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from npusim.dtypes import DType
-from npusim.errors import InputError, ModelError, NpusimError, UnsupportedError, UsageError
+from npusim.errors import InputError, ModelError, NpusimError, OpenInputsError, UnsupportedError, UsageError
 from npusim.frontends import models
 from npusim.ops.reference import run
 from npusim.runtime import Session
@@ -68,6 +68,15 @@ def test_open_dimensions_follow_the_array_and_others_are_fixed() -> None:
         models.load(data, input_shapes={"x": (5, 4)})
     with pytest.raises(InputError, match="'x' is missing"):
         models.shapes_of(data, {})
+
+
+def test_sizes_in_the_file_that_do_not_fit_are_an_error_with_others() -> None:
+    tensors = [Given("x", (1, 1), signature=(-1, -1)), const("b", np.int32([0, 90])), const("e", np.int32([-1, 4]))]
+    data = single("SLICE", [*tensors, Given("y", (1, 4))], "SliceOptions")
+    with pytest.raises(OpenInputsError, match="leaves input shapes open") as caught:
+        models.load(data)
+    assert caught.value.shapes == {"x": (1, 224)}
+    assert models.load(data, input_shapes=caught.value.shapes).outputs[0].shape == (1, 4)
 
 
 def test_half_float_weights_become_float32_constants() -> None:
