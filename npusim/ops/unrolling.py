@@ -68,7 +68,12 @@ def unrolled(graph: Graph, most: int | None = None) -> Graph:
         elif op.kind == "repeat" and most is None:
             instead.update((out, _found(each, instead)) for each, out in zip(op.inputs, op.outputs, strict=True))
         else:
-            ops.append(_rewired(op, instead))
+            made = _rewired(op, instead)
+            own = made if made is op else replace(made, outputs=tuple(_like(each, names) for each in op.outputs))
+            if own is not op and _folded(own):
+                instead.update(zip(op.outputs, own.outputs, strict=True))
+            else:
+                ops.append(made)
         if op.kind == "repeat":
             ends.append(position)
     outputs = tuple(_found(tensor, instead) for tensor in graph.outputs)
