@@ -157,9 +157,10 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
     def step(time: int, now: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         made = cell.step(node.slice(share, 0, time * batch, batch), list(now[:count]))
         row, ticked = made[0], list(now[count:])
-        if column is not None:
-            # A sequence that has ended keeps its state, and its output is zero.
-            alive = node.binary(Binary.GT, column, now[count])
+        if lengths is not None:
+            # A sequence that has ended keeps its state, and its output is zero. Each step has a view of the lengths:
+            # comparisons of one view would be computed together, before all steps.
+            alive = node.binary(Binary.GT, node.reshape(lengths, (batch, 1)), now[count])
             row = node.add("select", alive, made[0], node.like(0, made[0]))
             made = [node.add("select", alive, *pair) for pair in zip(made, now[:count], strict=True)]
             ticked = [node.binary(Binary.SUB if backwards else Binary.ADD, now[count], node.like(1, now[count]))]
