@@ -151,15 +151,12 @@ def _compiled(
     graph = given.graph if isinstance(given, PreparedGraph) else given
     if has_loops(graph):
         given = graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
-        for more in _WRITTEN_OUT:
-            with contextlib.suppress(NotUniformError, CompileError):
-                return _built(unrolled(graph, more) if more else given, config, key, schedule, tried)
+        with contextlib.suppress(NotUniformError, CompileError):
+            return _built(graph, config, key, schedule, tried)
         given = unrolled(graph)
+        if tried is not None:
+            tried.clear()
     return _built(given, config, key, schedule, tried)
-
-
-_WRITTEN_OUT = (0,)
-"""Iterations that are written out in addition to those in the graph: loops that need more are written out."""
 
 
 def _built(

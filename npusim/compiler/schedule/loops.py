@@ -74,6 +74,8 @@ class _Window:
         self._first, self._times = loop.ends[-1 - together] + 1, loop.times // together
         self._groups = loop.ends[-1] - loop.ends[-1 - together]
         numbers = [number for number, one in enumerate(commands) if self._first <= one.op <= self._last and _works(one)]
+        if not numbers:
+            raise NotUniformError
         after = (number for number, one in enumerate(commands) if one.op > self._last or not _works(one))
         self._end = next(number for number in after if number > numbers[0])
         self._start = self._end - len(numbers)

@@ -94,7 +94,8 @@ class ScheduleSearch:
             raise ScheduleError(f"pinned: needs compiler.resident_weights, which {self.config.name} does not have")
         best = self.with_loop_weights(self.best())
         may_pin = self.config.compiler.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
-        return self.with_pinned_weights(best) if may_pin else best
+        # The weights of loops are pinned already, once for all iterations.
+        return self.with_pinned_weights(best) if may_pin and not best.prologue else best
 
     def best(self) -> Build:
         """Return the program with the shortest forecast, without pinned weights.
