@@ -80,6 +80,25 @@ def test_values_of_a_description_are_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_intervals_from_noisy_layers_hold_the_true_value(tmp_path: Path) -> None:
+    truth = load_config("tiny")
+    given = truth.with_(**{"dram.latency": truth.dram.latency_ps // 2})
+    exact = simulated(read_points(points_file(tmp_path), truth), truth)
+    keys = free_keys(given, ("dram.latency",))
+    held = 0
+    for seed in range(8):
+        noise = np.exp(0.05 * np.random.default_rng(seed).standard_normal(len(exact)))
+        points = [
+            MeasuredPoint(each.name, each.graph, each.measured_ps * float(factor), each.scope)
+            for each, factor in zip(exact, noise, strict=True)
+        ]
+        (fitted,) = fit(given, points, keys).keys
+        low, high = (parse(end.strip('"'), keys[0].kind.dimension) for end in (fitted.low, fitted.high))
+        held += low <= truth.dram.latency_ps <= high
+    assert held >= 7
+
+
+@pytest.mark.slow
 def test_estimates_and_processes_do_not_change_what_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = load_config("tiny")
     given = truth.with_(**{"dram.latency": truth.dram.latency_ps * 3})
