@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from npusim.errors import CompileError, InputError, NeedsValueError, OpenInputsError, UnsupportedError, UsageError
+from npusim.frontends.onnx.narrow_formats import FLOATS, INTEGERS
 from npusim.frontends.onnx.scope import opset_imports
 from npusim.frontends.onnx.signature import free_inputs
 from npusim.frontends.onnx.versions import FIRST_OPSET
@@ -73,8 +74,15 @@ class PreparedModel(BackendRep):
         with _refusing():
             program = self._program or self._session.compile(self._source, inputs=arrays, decisions=True)
             outputs = self._session.run(program, arrays).outputs
-        result: tuple[Any, ...] = self._result(*(outputs[name] for name in self._outputs))
+        result: tuple[Any, ...] = self._result(*(self._typed(value, outputs) for value in self._source.graph.output))
         return result
+
+    def _typed(self, value: ValueInfoProto, outputs: Mapping[str, Any]) -> Any:
+        """An output. Bytes that hold elements of a narrower format become an array of its type."""
+        array, code = outputs[value.name], value.type.tensor_type.elem_type
+        if code in FLOATS:
+            return array.view(FLOATS[code])
+        return array.astype(helper.tensor_dtype_to_np_dtype(code)) if code in INTEGERS else array
 
     def _named(self, inputs: Arrays) -> dict[str, Any]:
         if isinstance(inputs, Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+import re
 from typing import Any
 
 import numpy as np
@@ -74,10 +75,27 @@ def _ml_bfloat16() -> np.dtype[Any] | None:
     return bfloat16
 
 
+@functools.cache
+def _ml_narrow() -> dict[np.dtype[Any], DType]:
+    """Types of ml_dtypes that are stored in bytes: narrow integers as their value, floats of 8 bits as their bits."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return {}
+    found = {}
+    for name in vars(ml_dtypes):
+        kind = re.fullmatch(r"(int|uint|float)([248])(_\w+)?", name)
+        if kind is not None:
+            found[np.dtype(getattr(ml_dtypes, name))] = DType.INT8 if kind[1] == "int" else DType.UINT8
+    return found
+
+
 def dtype_of(array: npt.NDArray[Any]) -> DType:
     """The DType of a numpy array. Raises TypeError for an unsupported type."""
     if array.dtype == _ml_bfloat16():
         return DType.BFLOAT16
+    if array.dtype in _ml_narrow():
+        return _ml_narrow()[array.dtype]
     try:
         return _FROM_NUMPY[array.dtype.newbyteorder("=")]
     except KeyError:
@@ -88,6 +106,9 @@ def to_storage(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array in storage form: native byte order, bfloat16 as uint16 bit patterns. Copies only if needed."""
     if array.dtype == _ml_bfloat16():
         return array.view(np.uint16)
+    narrow = _ml_narrow().get(array.dtype)
+    if narrow is not None:
+        return array.view(np.uint8) if "float" in array.dtype.name else array.astype(narrow.storage)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

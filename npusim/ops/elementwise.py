@@ -303,3 +303,30 @@ define(
     form=ElementForm(lambda op, at, dims: vector.Cast(op.output.dtype, *at[0], op.input(0).dtype, *at[1], dims)),
     attrs={"to": REQUIRED},
 )
+
+
+_BITS = {1: DType.UINT8, 2: DType.UINT16, 4: DType.INT32, 8: DType.INT64}
+
+
+def _infer_bitcast(inputs: Inputs, attrs: Attrs) -> list[Result]:
+    x, to = operand(inputs, 0), attrs["to"]
+    if x.dtype.itemsize != to.itemsize:
+        raise ModelError(f"{x.dtype.label} and {to.label} have different sizes")
+    return [(x.shape, to)]
+
+
+define(
+    "bitcast",
+    "x",
+    "the same bits as another type of the same size",
+    infer=_infer_bitcast,
+    reference=lambda op, arrays: [present(arrays, 0).view(op.attrs["to"].storage)],
+    unit=Unit.VECTOR,
+    # The unit copies integers as they are.
+    form=ElementForm(
+        lambda op, at, dims: vector.UnaryOp(
+            Unary.IDENTITY, _BITS[op.output.dtype.itemsize], *at[0], *at[1], dims, 0.0, 0.0
+        )
+    ),
+    attrs={"to": REQUIRED},
+)

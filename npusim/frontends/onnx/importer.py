@@ -77,7 +77,8 @@ class Importer:
         self.functions = {(domain_of(f), f.name, getattr(f, "overload", "")): f for f in self.model.proto.functions}
         self._sizes: dict[tuple[str, str, str], int] = {}
         self._named: dict[Tensor, int] = {}
-        self._packed: set[Tensor] = set()
+        self.formats: dict[Tensor, int] = {}
+        """ONNX's codes of the types of tensors that the device stores in bytes, see narrow_formats."""
         self._channel_block = channel_block(self.graph)
         self._nodes = 0
 
@@ -183,6 +184,7 @@ class Importer:
         }
         shapes = {**self.input_shapes, **{name: array.shape for name, array in bound.items()}}
         self._bound: dict[str, str] = {}
+        codes = {value.name: value.type.tensor_type.elem_type for value in self._inputs}
         for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):
             if name in bound:
                 tensor = self.builder.const(bound[name], name, dtype)
@@ -194,6 +196,8 @@ class Importer:
                     self.reasons.append((name, "input", f"the device does not compute with {dtype.label}"))
                     self._undecided += 1
             self._named[tensor] = 0
+            if codes[name] in PACKED:
+                self.formats[tensor] = codes[name]
             scope.define(name, tensor, "graph inputs")
         self._undecided += sum(held_type(value) is not None for value in self._inputs)
         for value in self._inputs:
@@ -226,7 +230,7 @@ class Importer:
             self._named[tensor] = 0
             scope.define(proto.name, tensor, where)
             if proto.data_type in PACKED:
-                self._packed.add(tensor)
+                self.formats[tensor] = proto.data_type
         # Constants are views of the bytes that were read, or copies, so the message is no longer needed.
         self.model.release()
 
@@ -299,10 +303,11 @@ class Importer:
         wanted = [bool(output) and output in needed for output in node.output]
         files = self.model.files
         block = self._channel_block
-        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self._packed, block)
+        context = Node(node, name, version, self.builder, inputs, attributes, wanted, files, self.formats, block)
         try:
             if handler is not None:
                 outputs = self._handle(handler, context)
+                self._keep_formats(formal, inputs, outputs)
                 # Except for Constant: models of operator sets in which it had to be floats use integers.
                 if inputs:
                     self._check_types(f"{name} ({node.op_type}): output", formal[1], outputs, bound, scope)
@@ -397,12 +402,26 @@ class Importer:
         self, what: str, formal: Sequence[Parameter], operands: Sequence[Value], bound: dict[str, DType], scope: Scope
     ) -> None:
         """Raise ModelError for types that the definition of the operator does not allow."""
-        for differs, problem in type_problems(formal, operands, bound, self._packed):
+        for differs, problem in type_problems(formal, operands, bound, self.formats):
             if differs and (scope.is_definition or what.endswith("output")):
                 raise UnsupportedError([(what, "", f"{problem}: operands of two types are not supported")])
             # Definitions by ONNX are not the model's fault, and some of them are inaccurate.
             if not scope.is_definition:
                 raise ModelError(f"{what} {problem}")
+
+    def _keep_formats(
+        self, formal: tuple[Sequence[Parameter], ...], inputs: Sequence[Tensor | None], outputs: Sequence[Value]
+    ) -> None:
+        """Record that outputs which have the type of an input have its format, too."""
+        if not self.formats or len(formal[0]) == 0:
+            return
+        named = {}
+        for index, tensor in enumerate(inputs):
+            if tensor in self.formats:
+                named[formal[0][min(index, len(formal[0]) - 1)].variable] = self.formats[tensor]
+        for parameter, output in zip(formal[1], outputs, strict=False):
+            if isinstance(output, Tensor) and parameter.variable in named:
+                self.formats.setdefault(output, named[parameter.variable])
 
     def _check_types_of_device(self, name: str, node: NodeProto, inputs: Sequence[Tensor | None]) -> None:
         """Raise UndecidedError for a computed operand of a type that only the host computes with. In a model that may

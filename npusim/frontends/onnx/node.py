@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Node(ImportedOperation):
         attributes: Mapping[str, AttributeProto],
         wanted: Sequence[bool],
         files: Files | None = None,
-        packed: Collection[Tensor] = (),
+        packed: MutableMapping[Tensor, int] | None = None,
         channel_block: int = 0,
     ) -> None:
         super().__init__(builder, name, proto.op_type)
@@ -46,8 +46,8 @@ class Node(ImportedOperation):
         self.wanted = list(wanted)
         """Whether each output is used."""
         self.files = files
-        self.packed = packed
-        """Constants whose elements have less than 8 bits in the model."""
+        self.packed = {} if packed is None else packed
+        """ONNX's codes of the types of tensors that the device stores in bytes, see narrow_formats."""
         self.channel_block = channel_block
         """Channels per block of onnxruntime's blocked layout; 0 in a model without it."""
         self.values: Sequence[Value] = self.inputs
@@ -89,11 +89,10 @@ class Node(ImportedOperation):
         """A required input with a known value, in storage form."""
         return self.decided(self.input(index), f"input {index}", f"input {index} must be a constant")
 
-    def not_packed(self, index: int) -> None:
-        """Refuse the node if an input that determines the output type has a type of less than 8 bits."""
-        tensor = self.optional(index)
-        if tensor is not None and tensor in self.packed:
-            self.refuse("results of 4- and 2-bit types are not supported")
+    def formatted(self, tensor: Tensor, code: int) -> Tensor:
+        """The tensor, recorded as one of this format."""
+        self.packed[tensor] = code
+        return tensor
 
     def int_values(self, index: int) -> list[int]:
         """A required constant input as a list of integers."""

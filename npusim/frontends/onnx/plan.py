@@ -18,10 +18,11 @@ from npusim.errors import InputError, ModelError, UndecidedError, UnsupportedErr
 from npusim.frontends.onnx.decisions import decide
 from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.importer import Importer
+from npusim.frontends.onnx.narrow_formats import FLOATS
 from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
 from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs, held_type
 from npusim.frontends.onnx.source import Model, Source, read
-from npusim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor, type_name
 from npusim.frontends.onnx.versions import OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
@@ -87,6 +88,8 @@ class PlannedModel:
         """(name, shape, type) of each input that is no constant. Raises OpenInputsError, UnsupportedError."""
         values = [value for value in free_inputs(self.model.proto.graph) if value.name not in self.bind]
         values = [value for value in values if value.name not in self.held]
+        for value in values:
+            _refuse_format(value.name, value.type.tensor_type.elem_type)
         reasons: list[tuple[str, str, str]] = []
         found = declared_inputs(values, {n: s for n, s in self.shapes.items() if n not in self.bind}, reasons)
         if reasons:
@@ -191,6 +194,7 @@ class NodePlan(SegmentPlan):
             found = data, ELEMENT_TYPES[value.type.tensor_type.elem_type]
         elif name in self._initializers:
             proto, model = self._initializers[name], self.shared.model
+            _refuse_format(name, proto.data_type)
             blob = model.blobs.get(name) if self.parent is None else None
             found = read_tensor(proto, model.files, f"initializer {name!r}", blob)
         else:
@@ -260,6 +264,13 @@ class NodePlan(SegmentPlan):
         if number is None or number not in values.values:
             raise ModelError(f"{self.label}{name!r} is read before it is produced")
         return values.values[number]
+
+
+def _refuse_format(name: str, code: int) -> None:
+    """Raise UnsupportedError for a float of 8 bits or less: plans know the types of the device alone."""
+    if code in FLOATS:
+        reason = f"{type_name(code)} is not supported in a model that is several programs"
+        raise UnsupportedError([(name, "tensor", reason)])
 
 
 def _names_read(node: NodeProto) -> list[str]:
@@ -341,6 +352,7 @@ class NodeBuilder(SegmentBuilder):
             raise ValueNeededError(*self._asked(error)) from None
         for output, value in zip(node.output, outputs, strict=False):
             if output and isinstance(value, Tensor):
+                _refuse_format(name, self._importer.formats.get(value, 0))
                 number = self._plan.number(output)
                 self._scope.define(output, value, name)
                 self._tensors[number] = self.made[number] = value

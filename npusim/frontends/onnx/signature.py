@@ -172,7 +172,8 @@ def _dtype(value: ValueInfoProto) -> DType:
         reason = f"inputs of type {kind.removesuffix('_type')} are not supported"
         error = UndecidedError if held_type(value) is not None else UnsupportedError
         raise error([(value.name, "input", reason)])
-    return element_type(value.type.tensor_type.elem_type, value.name, "input")
+    code = value.type.tensor_type.elem_type
+    return PACKED[code][0] if code in PACKED else element_type(code, value.name, "input")
 
 
 def held_type(value: ValueInfoProto) -> DType | None:

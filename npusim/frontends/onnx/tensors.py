@@ -12,15 +12,14 @@ from onnx import TensorProto
 from npusim.dtypes import DType
 from npusim.errors import ModelError, UnsupportedError
 from npusim.frontends.onnx.files import Files
+from npusim.frontends.onnx.narrow_formats import FLOATS, INTEGERS, bits_of
 from npusim.ops.base import Array
 from npusim.units import ceil_div
 
 _SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have the same names in ONNX
 ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
-_PACKED = {"INT4": (DType.INT8, 4), "UINT4": (DType.UINT8, 4), "INT2": (DType.INT8, 2), "UINT2": (DType.UINT8, 2)}
-# 2-bit types were added in onnx 1.20. Older packages have no such tensors.
-PACKED = {code: _PACKED[name] for name, code in TensorProto.DataType.items() if name in _PACKED}
-"""Types with several elements per byte, with the type to which constants are unpacked and the bits of an element."""
+PACKED = {**INTEGERS, **{code: (DType.UINT8, bits_of(code)) for code in FLOATS}}
+"""Types that are stored in bytes, with the type of the byte and the bits of an element in a file."""
 TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 
 _FIELDS = {

@@ -116,6 +116,7 @@ def _difference(case: NodeCase, outputs: Sequence[Any]) -> str:
     for index, (actual, expected) in enumerate(zip(outputs, case.expected, strict=True)):
         if not isinstance(expected, np.ndarray):
             return f"output {index}: must be a {type(expected).__name__}, got a tensor"
+        actual = _typed(actual, expected.dtype)
         wanted, got = (f"{array.dtype}{list(array.shape)}" for array in (expected, actual))
         if wanted != got:
             return f"output {index}: must be {wanted}, got {got}"
@@ -127,6 +128,13 @@ def _difference(case: NodeCase, outputs: Sequence[Any]) -> str:
                 f"output {index}: {np.sum(~close)} of {close.size} differ, first at {at}: got {pair[0]}, not {pair[1]}"
             )
     return ""
+
+
+def _typed(array: Any, dtype: np.dtype[Any]) -> Any:
+    """The array; bytes that hold elements of a narrower type as an array of this type."""
+    if dtype.itemsize != 1 or dtype.kind in "biu" or array.dtype not in (np.int8, np.uint8):
+        return array
+    return array.view(dtype) if "float" in dtype.name else array.astype(dtype)
 
 
 def _close(actual: Array, expected: Array, case: NodeCase) -> npt.NDArray[np.bool_]:

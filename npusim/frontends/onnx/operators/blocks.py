@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.dtypes import DType, bfloat16_to_float32
+from npusim.frontends.onnx.narrow_formats import INTEGERS
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import multiply
 from npusim.frontends.onnx.registry import MICROSOFT, handles
@@ -139,7 +140,7 @@ def gather_block_quantized(node: Node) -> Tensor:
     data, indices, scales = node.input(0), node.input(1), node.input(2)
     array, bits, block = node.value(0), _bits(node, 2), _block_size(node, 128)
     # Types of few bits have been unpacked and contain the values; bytes contain values relative to their middle.
-    typed = data in node.packed
+    typed = node.packed.get(data) in INTEGERS
     if data.dtype is not DType.UINT8 and not typed:
         node.refuse(f"data of type {data.dtype.label} is not supported")
     bits = 8 if typed else bits

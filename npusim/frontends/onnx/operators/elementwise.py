@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.frontends.onnx.narrow_formats import FLOATS, decoded, encoded
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import handles
-from npusim.frontends.onnx.tensors import element_type
+from npusim.frontends.onnx.tensors import PACKED, TO_ONNX, element_type
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
 
@@ -154,16 +155,33 @@ def where(node: Node) -> Tensor:
     return node.add("select", node.input(0), node.input(1), node.input(2))
 
 
-@handles("Cast", limits=["to float8, float4, int4, int2 and string is refused"])
+@handles("Cast")
 def cast(node: Node) -> Tensor:
     """Import Cast to the type of the attribute ``to``."""
-    node.ignore("saturate", "round_mode")
-    return node.cast(node.input(0), element_type(node.int_attr("to"), node.name, "Cast"))
+    return _converted(node, node.int_attr("to"))
 
 
 @handles("CastLike")
 def cast_like(node: Node) -> Tensor:
     """Import CastLike: cast to the type of the second input."""
-    node.ignore("saturate", "round_mode")
-    node.not_packed(1)
-    return node.cast(node.input(0), node.input(1).dtype)
+    like = node.input(1)
+    return _converted(node, node.packed.get(like, TO_ONNX[like.dtype]))
+
+
+def _converted(node: Node, code: int) -> Tensor:
+    """Input 0 in another type."""
+    x, saturate = node.input(0), bool(node.int_attr("saturate", 1))
+    rounding, source = node.text_attr("round_mode", "up"), node.packed.get(x)
+    if source is not None and source != code:
+        whole = DType.FLOAT32 if source in FLOATS or code in FLOATS else DType.INT32
+        x = decoded(node, x, source, whole if code in PACKED else element_type(code, node.name, node.op_type))
+    if code not in PACKED:
+        return node.cast(x, element_type(code, node.name, node.op_type))
+    return x if source == code else node.formatted(encoded(node, x, code, saturate, rounding), code)
+
+
+@handles("BitCast", since=26)
+def bit_cast(node: Node) -> Tensor:
+    """Import BitCast between types of one size."""
+    code = node.int_attr("to")
+    return node.add("bitcast", node.input(0), to=element_type(code, node.name, node.op_type))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from npusim.dtypes import DType
+from npusim.frontends.onnx.narrow_formats import FLOATS, INTEGERS, decoded, encoded
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import convolve, multiply
 from npusim.frontends.onnx.registry import MICROSOFT, handles
@@ -39,18 +40,24 @@ def zero_like(node: Node, zero: Tensor | None) -> Tensor:
     return node.const(np.int32(0)) if zero is None else node.cast(zero, DType.INT32)
 
 
-def _ignore_float8(node: Node) -> None:
-    node.ignore("saturate", "precision")
-
-
 @handles("QuantizeLinear", limits=["to int8, uint8, int16, uint16"])
 @handles("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(node: Node) -> Tensor:
     """Import QuantizeLinear: per tensor, per axis or in blocks."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    _ignore_float8(node)
-    node.not_packed(2)
+    saturate = bool(node.int_attr("saturate", 1))
+    node.ignore("precision")
     code = node.int_attr("output_dtype", 0)
+    form = code or (node.packed.get(zero, 0) if zero is not None else 0)
+    if form in FLOATS:  # zero points of floats are 0
+        ratio = node.binary(Binary.DIV, node.cast(x, DType.FLOAT32), aligned(node, node.cast(scale, DType.FLOAT32), x))
+        return node.formatted(encoded(node, ratio, form, saturate), form)
+    if form in INTEGERS:
+        to, bits = INTEGERS[form]
+        low = -(1 << (bits - 1)) if to is DType.INT8 else 0
+        factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
+        y = node.add("quantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)
+        return node.formatted(node.unary(Unary.CLIP, y, low, low + (1 << bits) - 1), form)
     to = element_type(code, node.name, node.op_type) if code else zero.dtype if zero is not None else DType.UINT8
     if zero is not None and zero.dtype is not to:
         node.damaged(f"output_dtype {to.label} differs from the zero point's {zero.dtype.label}")
@@ -93,10 +100,15 @@ def dynamic_quantize_linear(node: Node) -> list[Tensor]:
 def dequantize_linear(node: Node) -> Tensor:
     """Import DequantizeLinear: per tensor, per axis or in blocks."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
-    _ignore_float8(node)
+    node.ignore("saturate", "precision")
     code = node.int_attr("output_dtype", 0)
     to = element_type(code, node.name, node.op_type) if code else scale.dtype
     factor = aligned(node, node.cast(scale, DType.FLOAT32), x)
+    if node.packed.get(x) in FLOATS:
+        real = decoded(node, x, node.packed[x])
+        if zero is not None:
+            real = node.binary(Binary.SUB, real, aligned(node, decoded(node, zero, node.packed[x]), x))
+        return node.cast(node.binary(Binary.MUL, real, factor), to)
     return node.add("dequantize", x, factor, aligned(node, zero_like(node, zero), x), to=to)
 
 
