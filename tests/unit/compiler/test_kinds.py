@@ -60,6 +60,7 @@ SAMPLES: dict[str, Sample] = {
     "select": Sample({}, (((4, 6), DType.BOOL), SQUARE, SQUARE)),
     "repeat": Sample({"states": 0}, (((1, 6), F32),)),
     "cast": Sample({"to": I32}),
+    "bitcast": Sample({"to": I32}),
     "quantize": Sample({"to": DType.INT8}, constants=STEPS),
     "dequantize": Sample({"to": F32}, (((4, 6), DType.INT8),), STEPS),
     "lookup": Sample({"to": DType.UINT8, "table": bytes(range(256))}, (((4, 6), DType.INT8),)),

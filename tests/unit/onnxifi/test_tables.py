@@ -115,7 +115,8 @@ def test_an_answer_is_from_the_functions_own_list_and_keeps_its_cause():
 
 ABOUT_ATTRIBUTES = (
     "p={} ", "operand {} has a letter twice", "a constant must have",
-    "training mode", "parameters of activations", "activations {}", "negative padding", "attribute {}",
+    "attribute spatial=0", "training mode", "parameters of activations", "activations {}", "negative padding",
+    "attribute {}",
     "activation {}", "mode {} and coordinate_transformation_mode {}", "packed batches", "quantised caches",
     "past_present_share_buffer and do_rotary", "buffers that past and present share", "a mask of 3 * batch + 2 entries",
     "output {} is used", "g_idx and weights that are packed for a GPU", "gather_axis and quantize_axis are the same",
