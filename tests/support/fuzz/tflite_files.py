@@ -19,7 +19,7 @@ PATIENCE_S = 2.0
 """CPU time limit of a case."""
 MOST_BYTES = 300 << 20
 """Host memory limit of a case."""
-CONFIG = load_config("tiny").with_(**{"dram.bytes": 64 << 20})
+CONFIG = load_config("tiny").with_(**{"dram.bytes": 32 << 20})
 SEEDS = [case.data for _, case in cases()]
 NUMBERS = (0, 1, 2, 4, 127, 255, 32767, 65535, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 32) - 8)
 """Numbers that are offsets, lengths, indices and sizes at their limits."""

@@ -26,6 +26,15 @@ Y = Given("y", (2, 3))
 ADD = single("ADD", [X, const("b", np.float32([1, 2, 3])), Y], "AddOptions")
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tflite-operators.md"
+
+
+def test_the_page_of_operators_is_up_to_date() -> None:
+    from npusim.frontends.tflite.docs import render
+
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m npusim.frontends.tflite.docs"
+
+
 def results(data: bytes, **inputs: Any) -> dict[str, Any]:
     return run(models.load(data), inputs)
 
