@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from npusim.hw.config import Config
 from npusim.hw.sections import STORED_AS, DirectConfig, GridConfig, MatrixConfig
+from npusim.hw.units.matrix_grid import pixel_blocks
 from npusim.hw.units.matrix_systolic import place
 from npusim.units import ceil_div, ps_to_cycles
 
@@ -161,7 +162,7 @@ def _direct(matrix: MatrixConfig, work: MatrixWork, size: int) -> tuple[int, int
 def _grid(matrix: MatrixConfig, work: MatrixWork, size: int) -> tuple[int, int]:
     """A window is read for each block of channels, weights for each block of pixels; sums stay in the grid."""
     grid = matrix.grid or GridConfig()
-    blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
+    blocks = pixel_blocks(grid, work)
     taps = 1 if grid.windows_buffered else work.kh * work.kw
     pixels, channels = work.batch * work.oh * work.ow, ceil_div(work.oc, grid.output_channels)
     inputs = pixels * taps * work.ic * (1 if work.depthwise else channels)

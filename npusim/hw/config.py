@@ -53,6 +53,7 @@ _LATER_PARTS = ("pci", "firmware", "exchange", "l2")
 """Sections left out of the fingerprint if absent, so that fingerprints of older descriptions stay the same."""
 
 _LATER_KEYS = {"host": ("operation",), "technology": ("any_clock", "idle", "leakage", "dram_pins")}
+_LATER_GRID = ("linear",)
 _LATER_DEFAULTS = {"host": to_table(HostConfig()), "technology": to_table(TechnologyConfig(node_nm=1))}
 """Keys left out of the fingerprint at their default, for the same reason."""
 
@@ -89,6 +90,10 @@ def _fingerprint(config: Config) -> str:
     for part in _LATER_PARTS:
         if values[part] is False:
             del values[part]
+    grid = values["matrix"] and values["matrix"]["grid"]
+    for name in _LATER_GRID if grid else ():
+        if not grid[name]:
+            del grid[name]
     for part, names in _LATER_KEYS.items():
         for name in names:
             if values[part] and values[part][name] == _LATER_DEFAULTS[part][name]:

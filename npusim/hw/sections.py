@@ -82,6 +82,9 @@ class GridConfig:
 
     pixel_rows: int = key(Count(1, 256), "parallel output rows", 4)
     pixel_cols: int = key(Count(1, 256), "parallel output columns", 4)
+    linear: bool = key(
+        Flag(), "blocks of pixels continue in the next row of the image, so that only the last block is padded", False
+    )
     output_channels: int = key(Count(1, 4096), "parallel output channels", 16)
     start_cycles: int = key(Count(0), "cycles of a workload in addition to its arithmetic", 0)
     operand_bytes_per_cycle: int = key(Count(1, 1 << 16), "bytes of windows per cycle that reach the MACs", 4096)
@@ -379,6 +382,11 @@ class CompilerConfig:
         Quantity(Dimension.SIZE, 0, 1 << 34),
         "largest size of the pinned weights; 0 = as much as reduces the latency",
         0,
+    )
+    shares: str = key(
+        Choice(("all", "products")),
+        "layers that several cores share: all, or only those of the matrix unit, so that one core computes the others",
+        "all",
     )
     layer_by_layer: bool = key(
         Flag(), "a layer begins when the previous one has ended, and layers form no cascades", False

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from npusim.errors import InputError
 from npusim.hw.config import Config, load_config
+from npusim.hw.files import description_file, read_description
 from npusim.untrusted import FileKind
 
 TRUTH = FileKind("measured points of validate (CSV)", 1 << 24, InputError, InputError)
@@ -95,6 +96,25 @@ class DataRow:
     def refused(self, column: str, wanted: str) -> InputError:
         """The error that says what a cell must be."""
         return InputError(f"{self._where}: {column}: must be {wanted}, got {self.text(column, '')!r}")
+
+
+def chosen_keys(name: str) -> int:
+    """Keys of a shipped description, and of those that it inherits, whose value has no source.
+
+    These are marked as chosen or fitted, by the comment of their line or, for a whole table, that of its header.
+    """
+    *_, origins = read_description(name)
+    count = 0
+    for label in set(origins.values()):
+        table, marked = "", False
+        for line in description_file(label).read_text(encoding="utf-8").splitlines():
+            code, _, comment = line.partition("#")
+            mark = comment.strip().startswith(("chosen", "fitted"))
+            if code.startswith("["):
+                table, marked = code.strip()[1:-1] + ".", mark
+            elif "=" in code and (mark or (marked and not comment)):
+                count += origins.get(table + code.partition("=")[0].strip()) == label
+    return count
 
 
 _changes: dict[str, dict[str, Any]] = {}

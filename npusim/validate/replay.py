@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import InputError
-from npusim.validate import arrays, compiled, dram, end_to_end, energy, intel, tpu
+from npusim.validate import arrays, compiled, dram, end_to_end, energy, intel, layers_and_tokens, tpu
 from npusim.validate.base import DataPoint, DataSet, Excluded, read
 from npusim.validate.stats import Summary, error, summary
 
@@ -18,6 +18,7 @@ SETS: tuple[DataSet, ...] = (
     # The direct and the compiled replay of a data set are adjacent.
     *(each for direct in _DIRECT for each in (direct, *(c for c in compiled.SETS if c.filename == direct.filename))),
     *end_to_end.SETS,
+    *layers_and_tokens.SETS,
     *energy.SETS,
 )
 

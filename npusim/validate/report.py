@@ -9,7 +9,7 @@ from pathlib import Path
 from npusim.errors import UsageError
 from npusim.report.format import table
 from npusim.units import ceil_div
-from npusim.validate.base import DataSet
+from npusim.validate.base import DataSet, chosen_keys
 from npusim.validate.replay import SetOutcome
 from npusim.validate.stats import Summary, error, worst
 
@@ -30,7 +30,8 @@ def text(outcomes: Sequence[SetOutcome], missing: Sequence[DataSet]) -> str:
     lines = table(_HEADER, rows, right="<>>>>>>>>")
     lines += ["", "errors in percent of the measured value; bias > 0: predicted too slow; r: Pearson's correlation"]
     for outcome in outcomes:
-        where = f"{outcome.path}, in {outcome.data.unit}, on {', '.join(outcome.data.configs)}"
+        chips = [f"{name} ({chosen_keys(name)} keys chosen)" for name in outcome.data.configs]
+        where = f"{outcome.path}, in {outcome.data.unit}, on {', '.join(chips)}"
         lines += ["", f"{outcome.data.name}: {where}"]
         for point in outcome.points if outcome.data.every else worst(outcome.points):
             figures = f"measured {point.measured:.6g}, predicted {point.predicted:.6g}"

@@ -42,6 +42,7 @@ TURNS: dict[str, Turn] = {
     "cores": Turn(2, FASTER),
     "queue_depth": Turn(1),
     "compiler.fuses": Turn("none", SLOWER),
+    "compiler.shares": Turn("products", MOVES, {"cores": 2}),
     "compiler.layer_by_layer": Turn(True, SLOWER),
     "compiler.layer_time": Turn("50 us", SLOWER),
     "compiler.layer_cycles": Turn(1000, SLOWER),

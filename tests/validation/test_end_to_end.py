@@ -1,12 +1,16 @@
 """Rows of whole chips are replayed, or refused with a reason."""
 
+from dataclasses import replace
 from statistics import fmean
+from unittest import mock
 
 import pytest
 
-from npusim.validate import end_to_end
-from npusim.validate.base import DataPoint, Excluded, read
+from npusim.hw.config import load_config
+from npusim.validate import end_to_end, layers_and_tokens
+from npusim.validate.base import DataPoint, Excluded, chosen_keys, read
 from npusim.validate.end_to_end import networks
+from npusim.validate.networks.language import DECODERS, decoder
 from npusim.validate.replay import carried_folder
 
 FILE = carried_folder() / "end_to_end.csv"
@@ -64,6 +68,47 @@ def test_small_networks_on_the_ethos_u55_and_detectors_on_the_rk3588():
     assert len(detectors) == 12
     assert mean(detectors, detectors) < 0.07
     assert max(map(abs, detectors.values())) < 0.2
+
+
+def later(label):
+    """Return the relative errors of rows of layers and language models whose label contains a text."""
+    records = read(FILE.with_name("end_to_end_2.csv"))
+    found = list(layers_and_tokens.rows([r for r in records if label(r)], FILE.parent))
+    assert all(isinstance(row, DataPoint) for row in found)
+    return [row.predicted / row.measured - 1 for row in found]
+
+
+def test_convolutions_on_the_k210():
+    found = later(lambda record: record.text("chip").startswith("Kendryte"))
+    assert len(found) == 5
+    assert fmean(map(abs, found)) < 0.12
+
+
+def test_tokens_of_a_language_model_on_the_rk3588():
+    found = later(lambda record: record.text("network") == "Qwen2-0.5B" and record.text("metric") == "decode")
+    assert len(found) == 1
+    assert abs(found[0]) < 0.15
+
+
+@pytest.mark.slow
+def test_equal_layers_of_a_decoder_take_equal_times():
+    sizes = replace(DECODERS["qwen2-0.5b"], layers=6)
+    with mock.patch.dict(DECODERS, short=sizes):
+        shown = layers_and_tokens._tokens(load_config("rk3588"), "short", 1, 40)
+    whole = layers_and_tokens._milliseconds(load_config("rk3588"), decoder(sizes, 1, 40))
+    assert shown == pytest.approx(whole, rel=0.002)
+
+
+def test_chosen_keys_are_counted(tmp_path):
+    base, heir = tmp_path / "base.toml", tmp_path / "heir.toml"
+    base.write_text(
+        'inherit = "scalesim"\ncores = 2  # chosen\n[sram]  # chosen\nbanks = 8\nlatency_cycles = 2  # a source\n'
+    )
+    heir.write_text('inherit = "base.toml"\ncores = 1  # a source\n')
+    assert chosen_keys("scalesim") == 0  # its values are those of the tool
+    assert chosen_keys(str(base)) == 2  # cores, sram.banks
+    assert chosen_keys(str(heir)) == 1  # the heir has a source for its cores
+    assert chosen_keys("k210") > 0
 
 
 def test_boxes_are_decoded_by_the_host_of_the_edge_tpu_alone():

@@ -26,7 +26,7 @@ LIMITS = {  # MAPE and worst point in percent: the project's limits for these se
     "nvdla_primer_resnet50": (13, 31),
     "end_to_end": (10, 31),
 }
-LONG = ("dramsim3_bw", "end_to_end", "nvdla_energy", "nvdla_primer_resnet50")
+LONG = ("dramsim3_bw", "end_to_end", "end_to_end_2", "nvdla_energy", "nvdla_primer_resnet50")
 """Slow sets; the default tests replay another set of the same kind."""
 
 

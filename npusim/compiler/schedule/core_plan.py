@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from npusim.compiler.buffers import Buffer
-from npusim.compiler.grouping.groups import Group
+from npusim.compiler.grouping.groups import Group, on_matrix
 from npusim.compiler.lower.base import ConstantPool, Context
 from npusim.compiler.schedule.axis_search import AxisSearch, with_all_halos
 from npusim.compiler.schedule.dram import lay_out
@@ -32,6 +32,10 @@ def choose_cuts(
         number = layers.number(each.layer, "shards")
         _check_shard(each, groups[number], context.config, passes=passes)
         fixed[number] = LayerCut(each.axis, each.cores or cores, each.halo)
+    if cores > 1 and context.config.compiler.shares == "products":
+        for group in groups:
+            if not on_matrix(group):
+                fixed.setdefault(group.index, LayerCut(None, 1))
     in_bands = context.config.compiler.may_cascade and schedule.searches("cascades")
     searched = cut and schedule.searches("shards")
     order = schedule.constants or (AFTER_TRIALS if searched and not fixed else BY_USE)

@@ -184,7 +184,8 @@ class LayerTimes:
 
     def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
         plans = self._plans
-        compute = self._priced(self._computing(case), rows) / self._cores
+        cores = 1 if self._designs.config.compiler.shares == "products" else self._cores
+        compute = self._priced(self._computing(case), rows) / cores
         beyond = sum(nbytes for bit, nbytes in case.far if bit & in_l2)
         outside = sum(nbytes for _, nbytes in case.far) - beyond
         far = self._priced(np.minimum(prices.bandwidth(plans), prices.channel(plans)), rows)

@@ -2,7 +2,7 @@
 
 One block of ``pixel_rows`` x ``pixel_cols`` outputs by ``output_channels`` is computed in parallel. Each element
 processes as many input channels per cycle as the MACs allow (``rows`` * ``cols`` in total). Edges are padded to whole
-blocks. Pixels of a 1x1 kernel are independent and fill blocks in any order:
+blocks. Pixels of a 1x1 kernel are independent and fill blocks in any order; with ``linear``, those of any kernel do:
 
     mac      = blocks * block MACs * summands / (rows * cols * rate)
     summands = ic * kh * kw, padded: ic to ``input_channels`` and kh * kw to ``taps``, or only ic to both
@@ -45,18 +45,18 @@ def cost(config: Config, work: MatrixWork) -> Cost:
     rate, size = matrix.rate(work.dtype.label), work.dtype.itemsize
     taps = work.kh * work.kw
     steps = ceil_div(taps, grid.taps) * grid.taps
-    pixel_blocks = work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
+    pixels = grid.pixel_rows * grid.pixel_cols
+    blocks_of_pixels = pixel_blocks(grid, work)
     windows = work.oh * work.ow * work.ic * taps
     operands = 0
     if work.depthwise:
-        passes = pixel_blocks * steps * ceil_div(work.oc * size, grid.depthwise_bytes)
+        passes = blocks_of_pixels * steps * ceil_div(work.oc * size, grid.depthwise_bytes)
         mac = ceil_div(passes * grid.depthwise_cycles.numerator, grid.depthwise_cycles.denominator)
     else:
-        pixels = grid.pixel_rows * grid.pixel_cols
         # The pixels are independent and may be in any order, so only the last block of the whole image is padded.
         if taps == 1:
-            pixel_blocks = work.batch * ceil_div(work.oh * work.ow, pixels)
-        blocks = pixel_blocks * ceil_div(work.oc, grid.output_channels)
+            blocks_of_pixels = work.batch * ceil_div(work.oh * work.ow, pixels)
+        blocks = blocks_of_pixels * ceil_div(work.oc, grid.output_channels)
         macs = blocks * pixels * grid.output_channels * _summands(grid, work.ic, taps)
         mac = ceil_div(macs * rate.denominator, matrix.elements * rate.numerator)
         # Each window passes once, whatever the number of channels: the grid broadcasts a pixel to all of its columns.
@@ -81,6 +81,13 @@ def cost(config: Config, work: MatrixWork) -> Cost:
         windows //= taps
     moved = work.batch * windows * size + work.weight_bytes(work.batch * weights) + outputs * work.out_bytes
     return total(config.matrix_hz, terms, sram_cycles(config, moved, config.matrix_hz))
+
+
+def pixel_blocks(grid: GridConfig, work: MatrixWork) -> int:
+    """Blocks of pixels of all images, for a kernel of several taps."""
+    if grid.linear:
+        return work.batch * ceil_div(work.oh * work.ow, grid.pixel_rows * grid.pixel_cols)
+    return work.batch * ceil_div(work.oh, grid.pixel_rows) * ceil_div(work.ow, grid.pixel_cols)
 
 
 def _summands(grid: GridConfig, channels: int, taps: int) -> int:
