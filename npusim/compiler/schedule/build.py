@@ -116,6 +116,13 @@ class ProgramPlan:
         yield from found.values()
 
     @property
+    def estimated_ps(self) -> int:
+        """The sum of the estimates of all steps on the first core, in picoseconds, without transfers between cores; 0
+        if there are no estimates."""
+        costs = self.layout.costs
+        return costs.total(self.layout.steps) or 0 if costs is not None else 0
+
+    @property
     def attentions(self) -> tuple[str, ...]:
         """The first layers of the fused attention blocks."""
         return tuple(group.name for group in self.groups if group.parts)
@@ -209,7 +216,12 @@ def build(graph: Graph, config: Config, schedule: Schedule, budget: Budget) -> B
 
     Raises ScheduleError for a schedule that cannot be built, CompileError if something does not fit.
     """
-    plan = make_plan(graph, config, schedule)
+    return build_plan(make_plan(graph, config, schedule), config, budget)
+
+
+def build_plan(plan: ProgramPlan, config: Config, budget: Budget) -> Build:
+    """Build a program that :func:`make_plan` has planned for a device. Raises as :func:`build`."""
+    graph, schedule = plan.graph, plan.schedule
     try:
         return Emission(plan, copy(budget)).finish()
     except CompileError:

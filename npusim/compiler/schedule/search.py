@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -16,6 +17,7 @@ from npusim.compiler.schedule.build import (
     Emission,
     ProgramPlan,
     build,
+    build_plan,
     commands_until,
     form_all,
     make_plan,
@@ -28,7 +30,7 @@ from npusim.compiler.schedule.names import LayerNames
 from npusim.compiler.schedule.pinned_weights import body, candidates, choices, of_loops
 from npusim.compiler.schedule.repeats import shortened
 from npusim.compiler.schedule.schedule import BY_USE, DRAM, FREE, L2, PinnedLayer, Schedule
-from npusim.compiler.schedule.scratchpad import ScheduleStep
+from npusim.compiler.schedule.scratchpad import ScheduleStep, fit
 from npusim.errors import CompileError, ScheduleError
 from npusim.graph import Graph
 from npusim.hw.config import Config
@@ -52,6 +54,12 @@ _MOST_WORSE_SHARDS = 2
 _FAR_PERCENT = 70
 """If sharded layers take at most this percentage of the time of tiles shared by all cores, sharing by fewer cores is
 not tried: such times differ by a tenth on variants of ``edge``."""
+_ALONE_PERCENT = 130
+"""One core is not tried if its estimate is above this percentage of the shortest forecast of several cores, although
+all values between layers are assumed to be in the scratchpad."""
+_CORES_PERCENT = 200
+"""The same limit for sharded layers. Their weights are loaded many steps ahead, which the estimates of single steps
+ignore."""
 _COUNTS = (*range(2, 9), 12, 16, 24, 32, 48)
 """Numbers of cores that are also tried on a larger device, so that it is not slower than a device with fewer."""
 _WHOLE_PERCENT = 20
@@ -133,12 +141,14 @@ class ScheduleSearch:
             if found is not None:
                 yield found
 
-    def _try(self, schedule: Schedule) -> Build | None:
-        """Build a candidate. Returns None if it does not fit or violates ``wanted``."""
+    def _try(self, schedule: Schedule, most_ps: float = inf) -> Build | None:
+        """Build a candidate. Returns None if it does not fit or violates ``wanted``, or if its estimate is above
+        ``most_ps``."""
         if not self.wanted.agrees_with(schedule):
             return None
         try:
-            return build(self.graph, self.config, schedule, self.budget)
+            plan = make_plan(self.graph, self.config, schedule)
+            return build_plan(plan, self.config, self.budget) if plan.estimated_ps <= most_ps else None
         except CompileError as error:
             self.refused = self.refused or error
             return None
@@ -203,7 +213,8 @@ class ScheduleSearch:
         if config.cores > 1:
             found += self._on_fewer_cores(found[0][0] if found else None)
             found += self._with_cascades(found)
-            alone = self._try(self._shared(1))
+            least = min((ps for ps, _ in found), default=inf)
+            alone = self._try(self._shared(1)) if self._on_chip_ps() * 100 <= least * _ALONE_PERCENT else None
         if alone is not None and alone is not best:
             found.append((self._forecast(alone.commands), alone))
         # On a device with one core, the last candidate is the first one.
@@ -256,7 +267,7 @@ class ScheduleSearch:
         for count in sorted({cores, *counts}, reverse=True):
             if worse < _MOST_WORSE_SHARDS or cores % count == 0:
                 least = best
-                for ps, sharded in self._sharded_both(count):
+                for ps, sharded in self._sharded_both(count, min(best, inf if shared_ps is None else shared_ps)):
                     yield ps, sharded
                     best = min(best, ps)
                 worse = 0 if best < least else worse + 1
@@ -268,17 +279,34 @@ class ScheduleSearch:
                 yield ps, found
                 risen, shared_ps = (0, ps) if shared_ps is None or ps < shared_ps else (risen + 1, shared_ps)
 
-    def _sharded_both(self, count: int) -> Iterator[tuple[int, Build]]:
+    def _sharded_both(self, count: int, least: float) -> Iterator[tuple[int, Build]]:
         """Yield (forecast, candidate) for sharded layers whose values pass between cores, or are in DRAM as a whole.
+        ``least``: the shortest forecast so far.
 
         Passing values needs scratchpad and time, which may be less or more than a round trip through DRAM. Without an
         exchange network the second form is only tried on all cores, because it doubles the search time.
         """
         both = count == self.config.cores or self.config.exchange is not None
         for exchange in (True, False) if both else (True,):
-            found = self._try(self._sharded(count, exchange=exchange))
+            found = self._try(self._sharded(count, exchange=exchange), least * _CORES_PERCENT / 100)
             if found is not None:
-                yield self._forecast(found.commands), found
+                ps = self._forecast(found.commands)
+                least = min(least, ps)
+                yield ps, found
+
+    def _on_chip_ps(self) -> int:
+        """The estimated picoseconds of all layers on one core if all values between them are in its scratchpad."""
+        device = replace(self.config, cores=1)
+        context = Context(device, ConstantPool(), facts=facts_of(self.graph))
+        groups, buffers = place(self.graph, form_all(self.graph, device, FREE.with_("fused_attention")), context)
+        for buffer in buffers:
+            buffer.core = 0 if buffer.is_scratch else None
+        total = 0
+        for group in groups:
+            if not ScheduleStep([group]).is_empty:
+                with suppress(CompileError):
+                    total += fit(ScheduleStep([group]), context).lowerings[0].estimate()
+        return total
 
     def _with_cascades(self, found: Sequence[tuple[int, Build]]) -> Iterator[tuple[int, Build]]:
         """Yield (forecast, candidate) for the best of the sharded layers in ``found`` with cascades, if they gain."""
