@@ -117,10 +117,11 @@ class ProgramPlan:
 
     @property
     def estimated_ps(self) -> int:
-        """The sum of the estimates of all steps on the first core, in picoseconds, without transfers between cores; 0
-        if there are no estimates."""
-        costs = self.layout.costs
-        return costs.total(self.layout.steps) or 0 if costs is not None else 0
+        """The sum of the estimates of all steps on the first core, in picoseconds, without transfers between cores and
+        without layers whose tiles several cores share."""
+        costs, shards = self.layout.costs, self.shards.shards
+        steps = (each for each in self.layout.steps if not self.shards.are_cut or shards[each.groups[0].index])
+        return costs.total(steps) or 0 if costs is not None else 0
 
     @property
     def attentions(self) -> tuple[str, ...]:

@@ -309,21 +309,27 @@ class ScheduleSearch:
         return total
 
     def _with_cascades(self, found: Sequence[tuple[int, Build]]) -> Iterator[tuple[int, Build]]:
-        """Yield (forecast, candidate) for the best of the sharded layers in ``found`` with cascades, if they gain."""
+        """Yield (forecast, candidate) for layers of many rows cut along these, with cascades where they gain: on all
+        cores, and on the number of cores that is best for the sharded layers in ``found``."""
         sharded = [(ps, each) for ps, each in found if each.plan.shards.are_cut]
         if not sharded or not self.wanted.searches("cascades"):
             return
         _, best = min(sharded, key=itemgetter(0))
-        asked = best.plan.schedule.with_("fused_attention", fused_attention=best.plan.attentions)
-        try:
-            plan = make_plan(self.graph, self.config, replace(asked, search=asked.search | {"cascades"}))
-            if not any(step.cascade for step in plan.layout.steps):
-                return
-            striped = Emission(plan, copy(self.budget)).finish()
-        except CompileError as error:
-            self.refused = self.refused or error
-            return
-        yield self._forecast(striped.commands), striped
+        for count in dict.fromkeys((self.wanted.cores or self.config.cores, best.cores)):
+            exchange = best.plan.schedule.exchange
+            schedule = self._plain.with_(
+                "fused_attention", cores=count, exchange=exchange, fused_attention=best.plan.attentions
+            )
+            try:
+                plan = make_plan(self.graph, self.config, schedule)
+                known = any(each.plan.layer_shards == plan.layer_shards for _, each in sharded if each.cores == count)
+                if known and not plan.layer_cascades:
+                    continue
+                striped = Emission(plan, copy(self.budget)).finish()
+            except CompileError as error:
+                self.refused = self.refused or error
+                continue
+            yield self._forecast(striped.commands), striped
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
         """Build the candidate on one core without cascades, for comparison with ``striped``. Empty if it does not fit.

@@ -56,8 +56,8 @@ def test_the_same_order_is_chosen_as_of_all_layers(tmp_path: Path, monkeypatch: 
     graph = decoder(tmp_path, LEAST + 2)
     config = load_config("tiny").with_(cores=cores, **{"matrix.throughput": {"float16": 1}})
     made: list[int] = []
-    build = search.build
-    monkeypatch.setattr(search, "build", lambda graph, *rest: made.append(len(graph.ops)) or build(graph, *rest))
+    plan = search.make_plan
+    monkeypatch.setattr(search, "make_plan", lambda graph, *rest: made.append(len(graph.ops)) or plan(graph, *rest))
     program = pipeline.compile_graph(graph, config)
     assert (min(made) < len(graph.ops) / 3) == (cores > 1)
     monkeypatch.setattr(shorten, "LEAST", 10**6)
