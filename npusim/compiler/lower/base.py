@@ -43,10 +43,16 @@ def twin(thing: _T) -> _T:
 
 
 class ConstantPool:
-    """The constants region, ``size`` bytes so far. Arrays are referenced, not copied: see ConstantData."""
+    """The constants region, ``size`` bytes so far. Arrays are referenced, not copied: see ConstantData.
 
-    def __init__(self) -> None:
+    ``shares``: operators that read the same weights in the same tiles share their bytes, as the iterations of a loop
+    must.
+    """
+
+    def __init__(self, *, shares: bool = False) -> None:
         self.size = 0
+        self._shared_bytes = _SHARED_IN_LOOPS if shares else _SHARED_BYTES
+        self._packed: dict[tuple[object, ...], View] | None = {} if shares else None
         self.pieces: list[tuple[int, Piece]] = []
         self._placed: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
@@ -54,7 +60,7 @@ class ConstantPool:
         """Place an array (storage dtype) densely. Small equal arrays share their bytes."""
         kind = dtype_of(array) if dtype is None else dtype
         # Scales and zero points repeat. Large weights do not, and hashing them would be slow.
-        small = array.nbytes <= _SHARED_BYTES
+        small = array.nbytes <= self._shared_bytes
         key = (kind.label, array.shape, array.tobytes() if small else b"")
         if small and key in self._placed:
             return self._placed[key]
@@ -66,10 +72,20 @@ class ConstantPool:
     def pack(self, parts: Sequence[Piece], name: str, dtype: DType) -> View:
         """Place arrays one after another, each in row-major order, as one flat array."""
         nbytes = sum([part.nbytes for part in parts])
-        if nbytes <= _SHARED_BYTES:
+        if nbytes <= self._shared_bytes:
             data = np.concatenate([raw_bytes(np.asarray(part)) for part in parts])
             return self.add(data.view(dtype.storage), name, dtype)
-        return self._place(parts, (nbytes // dtype.itemsize,), name, dtype)
+        shape = (nbytes // dtype.itemsize,)
+        if self._packed is None or not all(isinstance(part, np.ndarray) for part in parts):
+            return self._place(parts, shape, name, dtype)
+        # The same views of the same bytes. No other array has their address, because the pieces keep them.
+        key = (
+            dtype,
+            *((part.__array_interface__["data"], part.shape, part.strides) for part in map(np.asarray, parts)),
+        )
+        if key not in self._packed:
+            self._packed[key] = self._place(parts, shape, name, dtype)
+        return self._packed[key]
 
     def _place(self, parts: Sequence[Piece], shape: tuple[int, ...], name: str, dtype: DType) -> View:
         # Only the first piece is aligned: the parts of a packed operand are read as one run.
@@ -83,6 +99,8 @@ class ConstantPool:
 
 
 _SHARED_BYTES = 256
+_SHARED_IN_LOOPS = 64 << 10
+"""Largest constants that are compared, in bytes: scales, biases, and weights that are rearranged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,8 @@ def make_plan(graph: Graph, config: Config, schedule: Schedule, facts: dict[Any,
     Raises ScheduleError, CompileError.
     """
     device = planned_device(config, schedule)
-    context = Context(device, ConstantPool(), facts=facts_of(graph) if facts is None else facts)
+    constants = ConstantPool(shares=any(op.kind == "repeat" for op in graph.ops))
+    context = Context(device, constants, facts=facts_of(graph) if facts is None else facts)
     cut = device.cores > 1 and (schedule.searches("shards") or any(each.axis is not None for each in schedule.shards))
     groups, buffers = place(graph, form_all(graph, device, schedule), context)
     layers, names = LayerNames(groups), tensor_names(buffers)

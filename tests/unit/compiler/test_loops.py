@@ -131,3 +131,16 @@ def test_results_that_nobody_reads_are_not_stored() -> None:
     with Session(config, cache_dir=False) as session:
         found = session.run(program, given)
     np.testing.assert_allclose(found.outputs["c"], reference.run(graph, given)["c"], atol=1e-5)
+
+
+def test_weights_that_do_not_fit_are_in_the_program_once() -> None:
+    """Each iteration loads them from the same bytes."""
+    config = load_config("edge").with_(**{"sram.bytes": 8192})
+    graph = layer("LSTM", 20)
+    program, written = compile_graph(graph, config), compile_graph(unrolled(graph), config)
+    assert repeats(program)
+    assert 4 * program.constants.nbytes < written.constants.nbytes
+    given = feeds(graph)
+    ours, theirs = interpreted(program, config, given), interpreted(written, config, given)
+    for name, value in theirs.items():
+        assert ours[name].tobytes() == value.tobytes()
