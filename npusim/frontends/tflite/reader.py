@@ -7,6 +7,7 @@ becomes ModelError. What is read is limited by the size of the file, because man
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ import tflite
 from npusim.errors import ModelError, named
 from npusim.frontends.tflite import IDENTIFIER
 from npusim.ops.base import Array
+from npusim.ops.build import MAX_ELEMENTS
 from npusim.polling import poll
 
 _DAMAGES = (struct.error, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
@@ -268,7 +270,8 @@ class _Reader:
         number, kind = table.Buffer(), table.Type()
         if number >= max(len(buffers), 1):
             _damaged(f"tensor buffer {number} of {len(buffers)}")
-        if min(shape, default=0) < 0:
+        # Dimensions of 0 do not count, because numpy cannot make such an array either.
+        if min(shape, default=0) < 0 or math.prod(max(dim, 1) for dim in shape) > MAX_ELEMENTS:
             _damaged(f"a tensor of shape {list(shape)}")
         if signature and len(signature) != len(shape):
             _damaged(f"a tensor of shape {list(shape)} and signature {list(signature)}")

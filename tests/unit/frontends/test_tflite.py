@@ -280,6 +280,12 @@ def test_many_references_to_one_table_are_refused() -> None:
         models.load(bytes(data))
 
 
+@pytest.mark.parametrize("shape", [(-1,), (1 << 20, 1 << 21), (0, 1 << 30, 1 << 30, 1 << 30)])
+def test_a_shape_that_no_array_can_have_is_damage(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match="a tensor of shape"):
+        models.load(single("RELU", [Given("x", shape), Given("y", shape)]))
+
+
 @pytest.mark.parametrize("zero", [-129, 128, 1 << 40])
 def test_a_zero_point_outside_the_type_is_damage(zero: int) -> None:
     with pytest.raises(ModelError, match=f"a zero point of {zero}"):
