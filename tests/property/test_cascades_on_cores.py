@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from npusim.compiler.passes.fill_groups import fill_groups
 from npusim.compiler.pipeline import compile_graph, prepare
-from npusim.compiler.schedule.build import build
+from npusim.compiler.schedule.build import build, make_plan
+from npusim.compiler.schedule.names import LayerNames
+from npusim.compiler.schedule.schedule import FREE, LayerCascade
+from npusim.compiler.schedule.search import ScheduleSearch
 from npusim.dtypes import DType
+from npusim.errors import ScheduleError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.base import decode, encode
@@ -97,3 +101,27 @@ def test_cascades_on_cores_compute_the_same_bits_without_races(seed: int) -> Non
     roomy = config.with_(**{"cores": 1, "sram.bytes": "128 KiB"})
     wanted = interpreted(compile_graph(graph, roomy), roomy, {"x": x})
     same_bytes(interpreted(program, config, {"x": x}), wanted, "cascades on cores against one core")
+
+
+@settings(max_examples=examples(6), suppress_health_check=QUIET)
+@given(st.integers(0, 1 << 30))
+def test_a_given_cascade_is_kept_on_several_cores_or_refused_by_name(seed: int) -> None:
+    rng = Random(seed)
+    graph, config = random_network(rng), random_config(rng).with_(**{"sram.bytes": "32 KiB"})
+    prepared = fill_groups(prepare(graph, config), config, Budget.of(config))
+    names = LayerNames(make_plan(prepared, config, FREE.with_("shards", "cascades", cores=config.cores)).groups).names
+    if len(names) < 2:
+        return
+    first = rng.randrange(len(names) - 1)
+    given_run = LayerCascade(tuple(names[first : first + 2]), rows=rng.choice((0, 1, 2)))
+    schedule = FREE.with_(cores=config.cores, cascades=(given_run,))
+    refused = ""
+    try:
+        built = ScheduleSearch(prepared, config, Budget.of(config), schedule).run().plan.complete()
+    except ScheduleError as error:
+        refused = str(error)
+    if refused:
+        assert refused.startswith("cascades: ")
+        return
+    assert built.cores == config.cores
+    assert any(each.layers == given_run.layers and given_run.rows in (0, each.rows) for each in built.cascades)
