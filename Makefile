@@ -56,11 +56,11 @@ oldest newest:
 	cd $(HERE)/tree && $(UV) --no-build-isolation --editable '.[test,report]'
 	cd $(HERE)/tree && $(HERE)/bin/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-# An environment of its own, because torch is larger than everything else together, and without onnx.
-torch:  ## PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
+# An environment of its own, because torch is larger than everything else together.
+torch:  ## torch.compile, and PyTorch's NNAPI backend as a client of libneuralnetworks.so; downloads torch
 	test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
 	$(call copy,.venv-torch/tree)
-	cd .venv-torch/tree && ../bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable .
+	cd .venv-torch/tree && ../bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 pytest hypothesis --editable '.[torch]'
 	cd .venv-torch/tree && ../bin/python -m pytest tests/torch
 
 # An environment of its own, because the other tests must not depend on LiteRT's runtime.
