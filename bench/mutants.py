@@ -33,6 +33,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {
     "npusim/validate": "tests/validation",
     "hal/abi": "tests/abi",
+    "npusim/torch": "tests/torch",
 }  # packages whose tests are not in tests/unit
 MEMORY = 256 << 30
 """Limit of the address space in bytes, because a mutant may allocate any amount of memory. Simulated DRAM takes

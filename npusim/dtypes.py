@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
-import re
 from typing import Any
 
 import numpy as np
@@ -75,6 +74,10 @@ def _ml_bfloat16() -> np.dtype[Any] | None:
     return bfloat16
 
 
+_NARROW_FLOATS = ("8_e4m3fn", "8_e4m3fnuz", "8_e5m2", "8_e5m2fnuz", "8_e8m0fnu", "4_e2m1fn")
+"""Those of ONNX."""
+
+
 @functools.cache
 def _ml_narrow() -> dict[np.dtype[Any], DType]:
     """Types of ml_dtypes that are stored in bytes: narrow integers as their value, floats of 8 bits as their bits."""
@@ -82,12 +85,9 @@ def _ml_narrow() -> dict[np.dtype[Any], DType]:
         import ml_dtypes
     except ImportError:
         return {}
-    found = {}
-    for name in vars(ml_dtypes):
-        kind = re.fullmatch(r"(int|uint|float)([248])(_\w+)?", name)
-        if kind is not None:
-            found[np.dtype(getattr(ml_dtypes, name))] = DType.INT8 if kind[1] == "int" else DType.UINT8
-    return found
+    found = {np.dtype(getattr(ml_dtypes, name)): DType.INT8 for name in ("int4", "int2")}
+    unsigned = "uint4", "uint2", *(f"float{name}" for name in _NARROW_FLOATS)
+    return found | {np.dtype(getattr(ml_dtypes, name)): DType.UINT8 for name in unsigned}
 
 
 def dtype_of(array: npt.NDArray[Any]) -> DType:

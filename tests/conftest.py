@@ -17,6 +17,9 @@ from npusim.sim.parts import Parts
 from tests.support.own_places import VARIABLES as OWN
 from tests.support.warm import interpreter
 
+# The width of reports must not depend on the terminal of the tests.
+os.environ.pop("COLUMNS", None)
+
 # No deadline, and no verdict on how fast examples are drawn: the first one of a test may compile kernels' tables or
 # import onnx, and machines are shared.
 # The same examples in every run: a failure seen once is seen by everybody.

@@ -16,6 +16,7 @@ from npusim.frontends.onnx.scope import domain_of, nested_graphs, opset_imports
 from npusim.frontends.onnx.signature import declared_dims
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, type_name
 
+from .constants import DataType
 from .info import ir_versions, opset_versions
 from .schema import schema_of
 from .status import OnnxifiError, Status
@@ -106,7 +107,7 @@ def check_signature(model: ModelProto) -> None:
     weights = {tensor.name for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
         if value.name not in weights:
-            check_sizes(value)
+            check_bindable(value)
     for tensor in graph.initializer:
         if tensor.name in inputs:
             check_weight(inputs[tensor.name], tensor.data_type, tuple(tensor.dims), "the initializer")
@@ -131,8 +132,11 @@ def check_declaration(value: ValueInfoProto) -> None:
             _invalid(f"{value.name!r}: dimension {dim.dim_value}")
 
 
-def check_sizes(value: ValueInfoProto) -> None:
-    """Tensors that a client must bind have no dimension of 0, which has no descriptor: otherwise UNSUPPORTED_SHAPE."""
+def check_bindable(value: ValueInfoProto) -> None:
+    """Tensors that clients bind have elements (else UNSUPPORTED_SHAPE) and a descriptor type (else UNSUPPORTED_DATATYPE)."""
+    code = value.type.tensor_type.elem_type
+    if code not in set(DataType):
+        raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{value.name!r}: descriptors have no {type_name(code)}")
     if 0 in (declared_dims(value) or ()):
         raise OnnxifiError(Status.UNSUPPORTED_SHAPE, f"{value.name!r}: tensors without elements cannot be bound")
 
@@ -240,7 +244,7 @@ RULES: tuple[Callable[..., object], ...] = (
     check_versions,
     check_signature,
     check_declaration,
-    check_sizes,
+    check_bindable,
     check_weight,
     check_graph,
     check_node,

@@ -31,6 +31,7 @@ EXEMPT = {
     "provenance.config_origin": "a path",
     "provenance.model.file": "a path",
     "provenance.versions": "told as a change",
+    "provenance.simd": "no result depends on it",
     "provenance.model.digest_of_values": "names the digested data",
     "provenance.model.digest": "compared with the file's, as the record says it is to be taken",
     "provenance.overrides": "compared with the device, which has these values and no longer knows whose they are",

@@ -29,6 +29,13 @@ STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeEr
 """Exceptions that numpy, protobuf and Python raise for invalid values."""
 
 
+class Poison:
+    """The output of a refused operator, so that its readers are not reported as well."""
+
+
+POISON = Poison()
+
+
 class ImportedOperation(Emitter):
     """One operation of a model file during import. ``op_type``: the operator's name in its format."""
 

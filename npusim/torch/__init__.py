@@ -6,6 +6,6 @@ The results of both are collected by :func:`trace`, because tensors have no plac
 
 from npusim.torch.backend import backend
 from npusim.torch.run import run
-from npusim.torch.tracing import Trace, trace
+from npusim.torch.tracing import RunTrace, trace
 
-__all__ = ["Trace", "backend", "run", "trace"]
+__all__ = ["RunTrace", "backend", "run", "trace"]

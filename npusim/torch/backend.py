@@ -33,7 +33,7 @@ Call = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Options:
+class BackendOptions:
     """``options`` of torch.compile. ``config``: name or path of a device. ``cache_dir``: as for a Session. ``strict``:
     raise ModelError for a graph that cannot run on the device."""
 
@@ -53,10 +53,10 @@ def backend(graph: fx.GraphModule, example: Sequence[Any], *, options: Mapping[s
 
     Raises UsageError for an unknown option.
     """
-    known = [field.name for field in fields(Options)]
+    known = [field.name for field in fields(BackendOptions)]
     if unknown := set(options or {}) - set(known):
         raise UsageError(f"options: {', '.join(sorted(unknown))}: unknown; there are {', '.join(known)}")
-    chosen = Options(**(options or {}))
+    chosen = BackendOptions(**(options or {}))
     if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in example):
         return _eager(graph, "it needs gradients: call it under torch.no_grad()", chosen)
     constants = _parts_of_modules(graph, example)
@@ -95,7 +95,7 @@ _RECURRENT = frozenset(
 )
 
 
-def _eager(graph: fx.GraphModule, reason: str, options: Options) -> Call:
+def _eager(graph: fx.GraphModule, reason: str, options: BackendOptions) -> Call:
     if options.strict:
         raise ModelError(f"a graph cannot run on {options.config}: {reason}")
     _log.warning("a graph of %d nodes runs in eager mode: %s", len(graph.graph.nodes), reason)
@@ -140,7 +140,7 @@ class _Compiled:
     """
 
     def __init__(
-        self, graph: fx.GraphModule, constants: Mapping[int, torch.Tensor], options: Options, *, functional: bool
+        self, graph: fx.GraphModule, constants: Mapping[int, torch.Tensor], options: BackendOptions, *, functional: bool
     ) -> None:
         self._graph = graph
         self._constants = constants

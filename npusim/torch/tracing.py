@@ -11,7 +11,7 @@ from npusim.runtime import Result
 
 
 @dataclass
-class Trace:
+class RunTrace:
     """The results of all runs within a ``with trace()``, in order."""
 
     results: list[Result] = field(default_factory=list)
@@ -27,13 +27,13 @@ class Trace:
         return sum(result.cycles for result in self.results)
 
 
-_OPEN: ContextVar[tuple[Trace, ...]] = ContextVar("_OPEN", default=())
+_OPEN: ContextVar[tuple[RunTrace, ...]] = ContextVar("_OPEN", default=())
 
 
 @contextlib.contextmanager
-def trace() -> Iterator[Trace]:
+def trace() -> Iterator[RunTrace]:
     """Collect the results of the runs of this thread within the block."""
-    found = Trace()
+    found = RunTrace()
     token = _OPEN.set((*_OPEN.get(), found))
     try:
         yield found

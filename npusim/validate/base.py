@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from npusim.errors import InputError
 from npusim.hw.config import Config, load_config
-from npusim.hw.files import description_file, read_description
+from npusim.hw.files import DESCRIPTION, description_file, read_description
 from npusim.untrusted import FileKind
 
 TRUTH = FileKind("measured points of validate (CSV)", 1 << 24, InputError, InputError)
@@ -107,7 +107,7 @@ def chosen_keys(name: str) -> int:
     count = 0
     for label in set(origins.values()):
         table, marked = "", False
-        for line in description_file(label).read_text(encoding="utf-8").splitlines():
+        for line in DESCRIPTION.text(description_file(label)).splitlines():
             code, _, comment = line.partition("#")
             mark = comment.strip().startswith(("chosen", "fitted"))
             if code.startswith("["):

@@ -33,6 +33,7 @@ OWN = {
     ("npusim/trusted_files.py", "_new_draft"): "made here, exclusively",
     ("npusim/trusted_files.py", "_remove_draft"): "to be locked and removed, not read",
     ("npusim/explore/store.py", "_schema"): "a database in memory",
+    ("npusim/explore/build.py", "build"): "this program",
     ("npusim/pages.py", "write_or_check"): "a page of this repository, for its developers",
     ("npusim/report/html/page.py", "source"): "part of the package",
     ("npusim/cli/output.py", "abandon"): "/dev/null",

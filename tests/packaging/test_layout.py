@@ -18,6 +18,7 @@ KINDS = sorted({path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/**/te
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
 ELSEWHERE = {
     "hal.abi": "abi",
+    "npusim.torch": "torch",
     "npusim.validate": "validation",
     "npusim.validation": "validation",
     "npusim.configs": "unit/hw",

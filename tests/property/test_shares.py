@@ -16,6 +16,7 @@ from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config, list_configs, load_config
 from npusim.isa.base import Space, Unit, decode, offset_of, space_of
+from npusim.isa.repeat import expanded
 from npusim.program import SCRATCH, Program
 from npusim.report import explain, run
 from npusim.report.layers import layers
@@ -81,9 +82,8 @@ def check_channels(program: Program, result: Result, config: Config) -> None:
     for span in result.timeline.spans:
         if ".dma" in span.unit:
             assert span.bytes * 10**12 <= widest * (span.end_ps - span.start_ps), span
-    moved = sum(
-        work.bytes for work in (c.instruction.work() for c in decode(program.code)) if isinstance(work, DmaWork)
-    )
+    works = (command.instruction.work() for command in expanded(decode(program.code)))
+    moved = sum(work.bytes for work in works if isinstance(work, DmaWork))
     assert sum(row.bytes for row in result.ops) == moved
 
 
@@ -98,8 +98,8 @@ def check_memory(program: Program, result: Result) -> None:
     for place in program.places:
         for op in range(place.first, place.last + 1):
             taken.setdefault((place.memory, op), []).append((place.offset, place.offset + place.nbytes))
-    # What loads residents, under the last number, comes before the first operator.
-    numbers = {len(program.ops) - 1: 0} if program.resident_bytes else {}
+    # What loads kept weights, under the last number, comes before the first operator.
+    numbers = {number: 0 for number, entry in enumerate(program.ops) if entry.name == "resident weights"}
     for command in decode(program.code):
         for access in command.instruction.accesses():
             if access is not None and space_of(access.address) in names:

@@ -21,10 +21,12 @@ def finding(subject: str, directory: Path) -> Diagnosis:
 
 def test_this_installation_is_sound(tmp_path: Path) -> None:
     found = examine(tmp_path)
-    assert [line.subject for line in found] == [
-        "python", "npusim", "numpy", "simpy", "click", "onnx", "ml_dtypes", "kernels", "configs", "cache", "hal",
-    ]  # fmt: skip
-    assert {line.verdict for line in found} == {Severity.OK}, found
+    subjects = [line.subject for line in found]
+    assert subjects[:5] == ["python", "npusim", "numpy", "simpy", "click"]
+    assert subjects[-4:] == ["kernels", "configs", "cache", "hal"]
+    extras = subjects[5:-4]
+    assert {line.verdict for line in found if line.subject not in extras} == {Severity.OK}, found
+    assert finding("onnx", tmp_path).verdict is Severity.OK
     assert "tiny" in finding("configs", tmp_path).detail
     assert ", SIMD " in finding("kernels", tmp_path).detail
     assert finding("cache", tmp_path).detail == f"{tmp_path} can be written"
@@ -41,8 +43,8 @@ def test_packages_that_are_missing_are_noted(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = finding("onnx", tmp_path)
     assert found.verdict is Severity.NOTE
-    assert found.detail == "not installed, needed for reading .onnx files: pip install 'npusim[onnx]'"
-    assert finding("ml_dtypes", tmp_path).verdict is Severity.OK
+    assert found.detail == "not installed: onnx; pip install 'npusim[onnx]'"
+    assert finding("pytest", tmp_path).verdict is Severity.OK
 
 
 def test_a_folder_that_is_not_there_yet_is_looked_for_above(tmp_path: Path) -> None:

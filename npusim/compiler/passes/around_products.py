@@ -37,9 +37,11 @@ def pad_in_convolutions(graph: Graph) -> Graph:
 
 
 def _scale_result(rewriter: Rewriter, op: Op) -> bool:
+    if not op.output.dtype.is_float:
+        return False
     if op.kind == "binary" and op.attrs["fn"] == Binary.DIV:
         return _multiply(rewriter, op)
-    if op.kind != "matmul" or not op.output.dtype.is_float or op.optional(2) is not None:
+    if op.kind != "matmul" or op.optional(2) is not None:
         return False
     factor, operands = 1.0, list(op.inputs)
     for index in (0, 1):

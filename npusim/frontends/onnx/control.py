@@ -10,7 +10,8 @@ from onnx import AttributeProto, GraphProto
 
 from npusim.errors import UndecidedError, UnsupportedError
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.scope import POISON, Listed, Scope, Value
+from npusim.frontends.onnx.scope import Listed, Scope, Value
+from npusim.frontends.operation import POISON
 from npusim.graph import Tensor
 
 Body = Callable[[GraphProto, str, Mapping[str, Value], Scope], list[Value]]

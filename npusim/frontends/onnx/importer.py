@@ -22,7 +22,7 @@ from npusim.frontends.onnx.host_steps import HOST_STEPS, compute
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.registry import Handler, lookup
 from npusim.frontends.onnx.schema import Parameter, parameters, type_problems
-from npusim.frontends.onnx.scope import POISON, Scope, Value, domain_of, needed_nodes, opset_imports
+from npusim.frontends.onnx.scope import Scope, Value, domain_of, needed_nodes, opset_imports
 from npusim.frontends.onnx.sequences import SEQUENCES, is_held, tensors_of
 from npusim.frontends.onnx.signature import (
     bound_array,
@@ -35,7 +35,7 @@ from npusim.frontends.onnx.signature import (
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
-from npusim.frontends.operation import MOST_DECIDING, PRINCIPAL, STUMBLES
+from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.isa.functions import Binary
 from npusim.ops.base import Array

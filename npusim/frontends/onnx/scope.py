@@ -9,14 +9,8 @@ import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
 from npusim.errors import ModelError
+from npusim.frontends.operation import Poison
 from npusim.graph import Tensor
-
-
-class Poison:
-    """The output of an unsupported node, so that its readers are not reported as well."""
-
-
-POISON = Poison()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -13,7 +13,7 @@ from npusim.graph import Graph
 from npusim.untrusted import FileKind
 
 if TYPE_CHECKING:
-    from npusim.frontends.tflite.importer import Importer
+    from npusim.frontends.tflite.importer import TfliteImporter
     from npusim.frontends.tflite.reader import ModelRecord
     from npusim.hw.config import Config
 
@@ -137,10 +137,10 @@ def variables(
     return arrays, feeds
 
 
-def _import(model: ModelRecord, *arguments: Any) -> Importer:
-    from npusim.frontends.tflite.importer import Importer
+def _import(model: ModelRecord, *arguments: Any) -> TfliteImporter:
+    from npusim.frontends.tflite.importer import TfliteImporter
 
-    return Importer(model, *arguments)
+    return TfliteImporter(model, *arguments)
 
 
 def _read(source: Source) -> ModelRecord:

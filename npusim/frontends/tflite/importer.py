@@ -10,7 +10,7 @@ import numpy as np
 
 from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
 from npusim.errors import ModelError, NeedsValueError, UnsupportedError, UsageError
-from npusim.frontends.operation import MOST_DECIDING, PRINCIPAL, STUMBLES
+from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES, Poison
 from npusim.frontends.tflite import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.tflite.control import CONTROL, Frame, Variable
 from npusim.frontends.tflite.operation import Operation
@@ -28,15 +28,10 @@ MAX_DEPTH = 32
 """Limit of nested graphs: bodies and calls."""
 
 
-class Poison:
-    """The value of an output of a refused operation. Its readers are not reported."""
-
-
-POISON = Poison()
 Value = Tensor | Variable | Poison | None
 
 
-class Importer:
+class TfliteImporter:
     """Builds one Graph from one signature of a model, or from its first graph."""
 
     def __init__(

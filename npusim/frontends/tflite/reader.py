@@ -85,7 +85,7 @@ class OperatorRecord:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     intermediates: tuple[int, ...]
-    options: Options
+    options: OperatorOptions
     custom: bytes = b""
 
 
@@ -139,7 +139,7 @@ def _damaged(problem: str, cause: Exception | None = None) -> NoReturn:
     raise ModelError(f"the TFLite model is damaged or truncated: {problem}") from cause
 
 
-class Options:
+class OperatorOptions:
     """The options of one operator, in a table of the union member ``kind`` ('' if there are none)."""
 
     __slots__ = ("_table", "kind")
@@ -337,7 +337,7 @@ class _Reader:
         if bool(kind) != (options is not None):
             kind, options = "", None
         custom = self.numbers(table, "CustomOptions").tobytes()
-        return OperatorRecord(codes[index], inputs, outputs, intermediates, Options(kind, options), custom)
+        return OperatorRecord(codes[index], inputs, outputs, intermediates, OperatorOptions(kind, options), custom)
 
     def _signature(self, table: Any, subgraphs: tuple[SubgraphRecord, ...]) -> SignatureRecord:
         number = table.SubgraphIndex()

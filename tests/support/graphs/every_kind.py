@@ -254,6 +254,13 @@ def chain(m: Maker) -> Tensor:
     return m.bi(Binary.MAX, left, m.bi(Binary.ADD, m.x(6, 1), b))
 
 
+@case()
+def bits_of_floats(m: Maker) -> Tensor:
+    """The sign of each float, as an integer."""
+    bits = m.add("bitcast", m.x(4, 6), to=I32)
+    return m.bi(Binary.LT, bits, m.c(1, dtype=I32))
+
+
 @case(TWIN)
 def chain_of_types(m: Maker) -> Tensor:
     """Intermediate results of one, two and four bytes: none fits in another's memory."""

@@ -24,6 +24,19 @@ def kinds(graph: Graph) -> list[str]:
     return [op.kind for op in graph.ops]
 
 
+@pytest.mark.parametrize("fn", [Binary.MUL, Binary.DIV])
+@pytest.mark.parametrize("scalar", [7, -3, 1])
+def test_integer_products_keep_their_factors_and_divisors(fn: Binary, scalar: int) -> None:
+    """An integer has no reciprocal, and a quotient is rounded."""
+    build = GraphBuilder("integers")
+    x, w = build.input("x", (2, 5), DType.INT8), build.const(np.arange(15, dtype=np.int8).reshape(5, 3))
+    attrs = {"x_zero": 0, "w_zero": 0, "wide": False, "w_bits": 0, "block": 0}
+    y = build.add("matmul", [x, w], attrs)
+    graph = build.finish([build.add("binary", [y, build.const(np.array([scalar], np.int32))], {"fn": fn})])
+    assert kinds(scale_results(graph)) == ["matmul", "binary"]
+    same(graph, scale_results(graph))
+
+
 def inputs_of(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(0)
     return {

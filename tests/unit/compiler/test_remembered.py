@@ -225,7 +225,7 @@ def test_channels_beyond_two_share_a_plan() -> None:
 def test_a_settled_graph_is_rewritten_and_grouped_once() -> None:
     settled = PreparedGraph(residual_net(24))
     with (
-        mock.patch.object(pipeline, "prepare", side_effect=pipeline.prepare) as prepare,
+        mock.patch.object(pipeline, "_prepared", side_effect=pipeline._prepared) as prepare,
         mock.patch.object(order, "form_groups", side_effect=order.form_groups) as grouped,
     ):
         for bandwidth in ("3 GB/s", "5 GB/s", "7 GB/s"):
