@@ -133,7 +133,7 @@ def check_declaration(value: ValueInfoProto) -> None:
 
 
 def check_bindable(value: ValueInfoProto) -> None:
-    """Tensors that clients bind have elements (else UNSUPPORTED_SHAPE) and a descriptor type (else UNSUPPORTED_DATATYPE)."""
+    """Bound tensors have elements (else UNSUPPORTED_SHAPE) and a descriptor type (else UNSUPPORTED_DATATYPE)."""
     code = value.type.tensor_type.elem_type
     if code not in set(DataType):
         raise OnnxifiError(Status.UNSUPPORTED_DATATYPE, f"{value.name!r}: descriptors have no {type_name(code)}")
