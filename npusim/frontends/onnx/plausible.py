@@ -10,7 +10,7 @@ from onnx import ValueInfoProto
 
 from npusim.errors import NeedsValueError, NpusimError, OpenInputsError, UnsupportedError
 from npusim.frontends.onnx.importer import Importer
-from npusim.frontends.onnx.signature import Dim, declared_dims, free_inputs
+from npusim.frontends.onnx.signature import BATCH, Dim, declared_dims, free_inputs
 from npusim.frontends.onnx.source import Model
 from npusim.graph import Tensor
 from npusim.ops.base import Array
@@ -31,7 +31,7 @@ MOST_CHANNELS = 4
 """A fixed last dimension of an image up to this size is interpreted as channels."""
 
 _NAMED = {
-    "batch": r"batch|^n$|^bs$",
+    "batch": BATCH,
     "height": r"height|^h$|rows",
     "width": r"width|^w$|cols",
     "length": r"seq|len|time|frame|sample|token|step|^[tls]$",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +25,13 @@ from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, element_type
 from npusim.graph import Tensor
 from npusim.ops.base import Array, narrow
 
+_log = logging.getLogger("npusim.frontends.onnx")
+
 ANONYMOUS = ("", "?")
 """Names that exporters write for any unknown dimension, so equal names do not mean equal sizes."""
+
+BATCH = r"batch|^n$|^bs$"
+"""Names of the batch, in lower case."""
 
 Dim = int | str | None
 """A size, the name of a symbol, or None if unknown."""
@@ -65,10 +72,14 @@ def declared_inputs(
 ) -> list[tuple[str, tuple[int, ...], DType]]:
     """(name, shape, DType) of every input that is a tensor. Others are added to ``reasons``.
 
-    ``given``: the open dimensions. A symbol is fixed for all inputs at once. Raises OpenInputsError that names every
-    input with an open shape, UsageError for a shape that contradicts the model.
+    ``given``: the open dimensions. A symbol is fixed for all inputs at once. If only the batch is open, it is 1, with a
+    line in the log. Raises OpenInputsError that names every input with an open shape, UsageError for a shape that
+    contradicts the model.
     """
     check_names(values, given, "a shape")
+    if not given and (batched := _open_batch(values)):
+        given = batched
+        _log.warning("the model leaves its batch open: it is 1 (%s)", ", ".join(map(repr, batched)))
     symbols: Symbols = {}
     for value in values:
         if value.name in given:
@@ -89,6 +100,26 @@ def declared_inputs(
     if open_inputs:
         raise OpenInputsError(f"the model leaves input shapes open: {'; '.join(open_inputs)}")
     return result
+
+
+def _open_batch(values: Sequence[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs with open dimensions, if these are one first dimension that has no name or that of a batch;
+    otherwise none."""
+    found: dict[str, tuple[int, ...]] = {}
+    names = set()
+    for value in values:
+        dims = declared_dims(value) if value.type.HasField("tensor_type") else ()
+        if dims is None:
+            return {}
+        if all(isinstance(dim, int) for dim in dims):
+            continue
+        rest = [dim for dim in dims[1:] if isinstance(dim, int)]
+        first = dims[0]
+        if isinstance(first, int) or len(rest) < max(len(dims) - 1, 1) or not re.search(BATCH, (first or "n").lower()):
+            return {}
+        found[value.name] = (1, *rest)
+        names.add(first)
+    return found if len(names) == 1 else {}
 
 
 def open_shapes(

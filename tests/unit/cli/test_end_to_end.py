@@ -157,7 +157,7 @@ def test_a_compiled_program_does_not_say_why(cli: Cli) -> None:
 
 
 def test_an_open_dimension(cli: Cli) -> None:
-    models.save(models.small(batch="N"), Path("open.onnx"))
+    models.save(models.small(batch="M"), Path("open.onnx"))
     outcome = cli("run", "open.onnx", "--config", "tiny")
     assert outcome.code == 2
     assert "x" in outcome.message

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from npusim.dtypes import DType
-from npusim.errors import CompileError, ModelError, NeedsValueError, UnsupportedError, UsageError
+from npusim.errors import CompileError, ModelError, NeedsValueError, OpenInputsError, UnsupportedError, UsageError
 from npusim.frontends.onnx import load
 from npusim.frontends.onnx import source as reader
 from npusim.frontends.onnx.importer import Importer
@@ -187,13 +187,37 @@ def test_shape_arithmetic_disappears() -> None:
 
 
 def test_open_dimensions_are_asked_for_and_taken() -> None:
-    model = text_model("g (float[n, 3] x, float[n, 3] z, float[2] w) => (float[n, 3] y) { y = Add(x, z) }")
+    model = text_model("g (float[m, 3] x, float[m, 3] z, float[2] w) => (float[m, 3] y) { y = Add(x, z) }")
     with pytest.raises(ModelError) as caught:
         load(model)
-    assert "'x' is float32[n, 3]; 'z' is float32[n, 3]" in str(caught.value)
+    assert "'x' is float32[m, 3]; 'z' is float32[m, 3]" in str(caught.value)
     assert "input_shapes={'x': (1, 3), 'z': (1, 3)}" in str(caught.value)
     graph = load(model, input_shapes={"x": (5, 3)})
     assert [tensor.shape for tensor in graph.inputs] == [(5, 3), (5, 3), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes"),
+    [
+        ("float[N, 3] x, float[N, 2, 5] z, float[2] w", [(1, 3), (1, 2, 5), (2,)]),
+        ("float[batch_size, 3] x", [(1, 3)]),
+        ("float[?, 3, 4, 4] x", [(1, 3, 4, 4)]),
+        ("float[batch, 3] x, float[n, 3] z", None),
+        ("float[batch, m] x", None),
+        ("float[rows, 3] x", None),
+        ("float[N] x", None),
+    ],
+)
+def test_a_batch_that_alone_is_open_is_one(
+    inputs: str, shapes: list[tuple[int, ...]] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = text_model(f"g ({inputs}) => (float y) {{ y = Relu(x) }}")
+    if shapes is None:
+        with pytest.raises(OpenInputsError):
+            load(model)
+        return
+    assert [tensor.shape for tensor in load(model).inputs] == shapes
+    assert len([message for message in caplog.messages if "leaves its batch open: it is 1" in message]) == 1
 
 
 @pytest.mark.parametrize(
