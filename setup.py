@@ -15,6 +15,29 @@ import sys
 import sysconfig
 from pathlib import Path
 
+
+def require_compiler() -> None:
+    """Exit with one sentence if a command that compiles lacks a C compiler or Python's headers."""
+    compiling = {"build", "build_clib", "build_ext", "bdist_wheel", "develop", "dist_info", "editable_wheel", "install"}
+    if sys.platform == "win32" or not compiling.intersection(sys.argv):
+        return
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        raise SystemExit(
+            f"npusim is built with a C compiler, and {compiler} is not installed: install gcc or clang "
+            "(Debian: apt install gcc libc6-dev; Fedora: dnf install gcc), or name another one in CC"
+        )
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        raise SystemExit(
+            f"npusim is built with the C headers of Python, and {header} is missing: install them "
+            "(Debian: apt install python3-dev; Fedora: dnf install python3-devel)"
+        )
+
+
+require_compiler()
+
+# ruff: noqa: E402 - what is missing is said before anything else is imported
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -35,25 +58,6 @@ HEADERS = sorted(str(path) for path in Path("npusim/kernels").glob("*.h"))
 UNIX_FLAGS = ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wno-unused-function"]
 # The first finding ends the process. A number that does not fit its integer type is not part of "undefined".
 SANITIZERS = ["-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-
-
-def require_compiler() -> None:
-    """Exit with one sentence if a command that compiles lacks a C compiler or Python's headers. Cython is slow."""
-    compiling = {"build", "build_clib", "build_ext", "bdist_wheel", "develop", "dist_info", "editable_wheel", "install"}
-    if sys.platform == "win32" or not compiling.intersection(sys.argv):
-        return
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
-    if shutil.which(compiler) is None:
-        raise SystemExit(
-            f"npusim is built with a C compiler, and {compiler} is not installed: install gcc or clang "
-            "(Debian: apt install gcc libc6-dev; Fedora: dnf install gcc), or name another one in CC"
-        )
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    if not header.exists():
-        raise SystemExit(
-            f"npusim is built with the C headers of Python, and {header} is missing: install them "
-            "(Debian: apt install python3-dev; Fedora: dnf install python3-devel)"
-        )
 
 
 def compile_flags() -> list[str]:
@@ -186,7 +190,6 @@ def facades() -> tuple[list[Extension], list[SharedLibrary]]:
 
 BRIDGE_MODULES, SHARED_LIBRARIES = facades()
 
-require_compiler()
 setup(
     cmdclass={"build_ext": Build},
     ext_modules=cythonize(

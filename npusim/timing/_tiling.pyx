@@ -169,7 +169,8 @@ cdef class Search:
     """The cuts of one problem on one device.
 
     ``problem``: see ``npusim.timing.tile_problem``. ``device``: see ``npusim.timing.tile``. ``cuts``: (groups, output
-    channels, input channels, kernel rows, kernel columns) of a tile. ``areas``: (rows, columns). Both in the order in which they are tried.
+    channels, input channels, kernel rows, kernel columns) of a tile. ``areas``: (rows, columns). Both in the order in
+    which they are tried.
     """
 
     cdef long long images, oh, ow, groups, oc, ic, kh, kw, sh, sw, dh, dw
