@@ -108,7 +108,7 @@ def _open_batch(values: Sequence[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     names = set()
     for value in values:
-        dims = declared_dims(value) if value.type.HasField("tensor_type") else ()
+        dims = declared_dims(value) if value.type.HasField("tensor_type") else []
         if dims is None:
             return {}
         if all(isinstance(dim, int) for dim in dims):
