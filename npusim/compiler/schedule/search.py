@@ -310,12 +310,17 @@ class ScheduleSearch:
 
     def _with_cascades(self, found: Sequence[tuple[int, Build]]) -> Iterator[tuple[int, Build]]:
         """Yield (forecast, candidate) for layers of many rows cut along these, with cascades where they gain: on all
-        cores, and on the number of cores that is best for the sharded layers in ``found``."""
+        cores, on the number of cores that is best for the sharded layers in ``found``, and on fewer while it gains."""
         sharded = [(ps, each) for ps, each in found if each.plan.shards.are_cut]
         if not sharded or not self.wanted.searches("cascades"):
             return
         _, best = min(sharded, key=itemgetter(0))
-        for count in dict.fromkeys((self.wanted.cores or self.config.cores, best.cores)):
+        cores = self.wanted.cores or self.config.cores
+        fewer = {count for count in _COUNTS if count < cores and self.wanted.cores is None}
+        worse, least = 0, inf
+        for count in sorted({cores, best.cores, *fewer}, reverse=True):
+            if worse >= _MOST_WORSE_SHARDS and count != best.cores:
+                continue
             exchange = best.plan.schedule.exchange
             schedule = self._plain.with_(
                 "fused_attention", cores=count, exchange=exchange, fused_attention=best.plan.attentions
@@ -323,13 +328,17 @@ class ScheduleSearch:
             try:
                 plan = make_plan(self.graph, self.config, schedule)
                 known = any(each.plan.layer_shards == plan.layer_shards for _, each in sharded if each.cores == count)
-                if known and not plan.layer_cascades:
+                # The estimate ignores waits between layers, so a program cannot be shorter.
+                if (known and not plan.layer_cascades) or plan.estimated_ps >= least:
+                    worse += 1
                     continue
                 striped = Emission(plan, copy(self.budget)).finish()
             except CompileError as error:
                 self.refused = self.refused or error
                 continue
-            yield self._forecast(striped.commands), striped
+            ps = self._forecast(striped.commands)
+            worse, least = (0, ps) if ps < least else (worse + 1, least)
+            yield ps, striped
 
     def _without_cascades(self, striped: tuple[int, Build], *, may_drop: bool) -> list[tuple[int, Build]]:
         """Build the candidate on one core without cascades, for comparison with ``striped``. Empty if it does not fit.

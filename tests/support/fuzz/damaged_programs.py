@@ -16,6 +16,7 @@ from npusim.errors import ProgramError
 from npusim.isa.base import ISA_VERSION, MAX_ITEMS, TAIL, Command, Instruction, Unit, Wait, acc, encode, region
 from npusim.isa.matrix_extras import NOTHING, Extras
 from npusim.isa.matrix_types import PACKED_BITS
+from npusim.isa.repeat import Strides
 from npusim.isa.routine import Call, Operand
 from tests.support.fuzz.sample_programs import CONFIGS, Sample, samples
 from tests.support.programs.any_instruction import address_fields, field_codes
@@ -105,6 +106,8 @@ def _numbers(instruction: Instruction, addresses: bool) -> list[int]:
         value = getattr(instruction, name)
         if code == TAIL and isinstance(value, Extras):
             found += [getattr(value, each) for each in (_EXTRA_ADDRESSES if addresses else _EXTRA_NUMBERS)]
+        elif code == TAIL and isinstance(value, Strides):
+            found += [] if addresses else [number for entry in value.each for number in entry]
         elif code == TAIL:
             operands = (*value.inputs, *value.outputs)
             found += [each.address for each in operands] if addresses else [n for each in operands for n in each.shape]
@@ -123,6 +126,8 @@ def _field(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
     value = getattr(instruction, name)
     if code == TAIL and isinstance(value, Call):
         return dataclasses.replace(instruction, **{name: _call(value, sample, rng)})
+    if code == TAIL and isinstance(value, Strides):
+        return dataclasses.replace(instruction, **{name: _strides(value, rng)})
     other = instruction if rng.random() < 0.7 else rng.choice(sample.commands).instruction
     if code == TAIL:
         return dataclasses.replace(instruction, **{name: _extras(value, other, sample, rng)})
@@ -162,6 +167,22 @@ def _still(instruction: Instruction, sample: Sample, rng: random.Random) -> Inst
                 size if index == at else item for index, item in enumerate(getattr(instruction, name))
             )
     return dataclasses.replace(instruction, **changes)
+
+
+def _strides(strides: Strides, rng: random.Random) -> Strides:
+    """Change, add or remove the stride of an address."""
+    entries = list(strides.each)
+    if entries and rng.random() < 0.7:
+        command, field, step = entries.pop(rng.randrange(len(entries)))
+    else:
+        command, field, step = rng.randrange(8), rng.randrange(12), 64
+    if rng.random() < 0.8:
+        place = rng.randrange(3)
+        changed = [command, field, step]
+        changed[place] = rng.randrange(1 << (16, 8)[place]) if place < 2 else rng.choice((-step, 2 * step, 1, 1 << 40))
+        command, field, step = changed
+        entries.append((command, field, step))
+    return Strides(tuple(sorted(entries)))
 
 
 def _extras(extras: Extras, other: Instruction, sample: Sample, rng: random.Random) -> Extras:
