@@ -6,6 +6,7 @@ Whole sessions with damaged messages are in :mod:`tests.support.fuzz.uml_kernels
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import socket
@@ -150,6 +151,7 @@ def attack(seed: int, count: int) -> OUTCOMES:
     rng = random.Random(seed)
     outcomes: OUTCOMES = Counter()
     target = Target()
+    gc.collect()  # descriptors that other tests left
     files = len(os.listdir("/proc/self/fd"))
     for _ in range(count):
         deed = rng.choice((_a_request, _a_time, _an_access, _an_access, _an_answer))

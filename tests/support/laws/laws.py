@@ -5,6 +5,7 @@ A verdict is the largest ratio of a measured figure to the allowed one. The law 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from random import Random
 from typing import Any
 
 from npusim.dtypes import DType
+from npusim.errors import ConfigError
 from npusim.frontends.onnx import load
 from npusim.graph import Graph
 from npusim.hw.capability import capabilities
@@ -76,7 +78,14 @@ def law(statement: str, on: Callable[[Config], bool] = _multiplies) -> Callable[
     """Register a generator as the law of its name."""
 
     def register(case: Generator) -> Generator:
-        LAWS[case.__name__] = Law(case.__name__, statement, case, on)
+        @functools.wraps(case)
+        def possible(rng: Random, config: Config) -> Case | None:
+            try:
+                return case(rng, config)
+            except ConfigError:  # such as more cores than the DRAM has room for
+                return None
+
+        LAWS[case.__name__] = Law(case.__name__, statement, possible, on)
         return case
 
     return register
