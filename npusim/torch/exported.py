@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from onnx import ModelProto
 from torch import fx
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
@@ -47,10 +48,7 @@ def export(graph: torch.nn.Module, tensors: Sequence[torch.Tensor], *, functiona
         writes: tuple[int, ...] = ()
         if not functional:
             program, writes = _without_mutation(program, tensors)
-        onnx = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
-    if onnx is None:
-        raise ModelError("PyTorch exported no ONNX model")
-    proto = onnx.model_proto
+        proto = as_onnx(program)
     names = iter(value.name for value in proto.graph.output)
     arguments = [spec.arg for spec in program.graph_signature.output_specs]
     outputs = tuple((each.value,) if isinstance(each, ConstantArgument) else next(names) for each in arguments)
@@ -58,6 +56,15 @@ def export(graph: torch.nn.Module, tensors: Sequence[torch.Tensor], *, functiona
     if len(inputs) != len(tensors):
         raise ModelError(f"the exported model has {len(inputs)} inputs for {len(tensors)} arguments")
     return Exported(proto.SerializeToString(), inputs, outputs, writes)
+
+
+def as_onnx(program: torch.export.ExportedProgram) -> ModelProto:
+    """An exported program as an ONNX model. Raises errors of PyTorch."""
+    made = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
+    if made is None:
+        raise ModelError("PyTorch exported no ONNX model")
+    proto: ModelProto = made.model_proto
+    return proto
 
 
 def _without_mutation(

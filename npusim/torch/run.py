@@ -12,6 +12,7 @@ from npusim.errors import ModelError
 from npusim.runtime import Result
 from npusim.torch.arrays import to_array
 from npusim.torch.backend import session
+from npusim.torch.exported import as_onnx
 from npusim.torch.tracing import noted
 
 
@@ -37,10 +38,7 @@ def run(
         specs = program.run_decompositions({}).graph_signature.output_specs
         if any(spec.kind != OutputKind.USER_OUTPUT for spec in specs):
             raise ModelError("the module writes its buffers or arguments: use torch.compile(backend='npusim')")
-        onnx = torch.onnx.export(program, dynamo=True, verbose=False, optimize=True)
-    if onnx is None:
-        raise ModelError("PyTorch exported no ONNX model")
-    proto = onnx.model_proto
+        proto = as_onnx(program)
     tensors = [each for each in torch.utils._pytree.tree_leaves((args, dict(kwargs or {}))) if torch.is_tensor(each)]
     arrays = {value.name: to_array(tensor) for value, tensor in zip(proto.graph.input, tensors, strict=True)}
     return noted(session(config, None).run(proto.SerializeToString(), arrays, timing_only=timing_only))

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import random
-import resource
 import struct
-import time
-from collections import Counter
 
-import numpy as np
-
-from npusim.errors import DeviceFaultError, NpusimError
 from npusim.hw.config import load_config
-from npusim.runtime import Session
+from tests.support.fuzz.model_files import World
 from tests.support.tflite_cases import cases
 
 PATIENCE_S = 2.0
@@ -58,47 +52,6 @@ def broken(rng: random.Random) -> bytes:
     return bytes(data)
 
 
-class World:
-    """Cases on one session."""
-
-    def __init__(self) -> None:
-        self.tally: Counter[str] = Counter()
-        self._session = Session(CONFIG, cache_dir=False)
-
-    def case(self, rng: random.Random) -> list[str]:
-        """Run one case; returns what is wrong with its end."""
-        model = broken(rng)
-        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        problems = []
-        end = "ran to its end"
-        try:
-            self._run(model)
-        except NpusimError as error:
-            end = type(error).__name__
-            if isinstance(error, DeviceFaultError):
-                end = f"fault {error.code}"
-                problems += [] if error.code == "DATA" else [str(error)]
-        except Exception as error:  # noqa: BLE001 - that is what is looked for
-            end = "not an error of npusim"
-            problems.append(repr(error))
-        took = time.process_time() - began
-        more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-        problems += [f"took {took:.1f} s"] if took > PATIENCE_S else []
-        problems += [f"took {more >> 20} MiB"] if more > MOST_BYTES else []
-        self.tally[end] += 1
-        self.tally["over 1 s"] += took > 1
-        return [problem.replace("\n", " ") for problem in problems]
-
-    def _run(self, model: bytes) -> None:
-        program = self._session.compile(model)
-        try:
-            fits = sum(program.region_bytes) <= CONFIG.dram.bytes
-            inputs = {item.name: np.zeros(item.shape, item.dtype.storage) for item in program.inputs} if fits else {}
-            self._session.run(program, inputs, timing_only=not fits)
-        finally:
-            self._session.unload(program)
-
-
 def make() -> World:
     """The entry point of ``run``."""
-    return World()
+    return World(CONFIG, broken, PATIENCE_S, MOST_BYTES)
