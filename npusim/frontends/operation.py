@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from npusim.dtypes import MOST_SHOWN, DType
+from npusim.dtypes import MOST_SHOWN, DType, value_text
 from npusim.errors import ModelError, NeedsValueError, UndecidedError, UnsupportedError
-from npusim.graph import Tensor
+from npusim.graph import Graph, Tensor
 from npusim.ops.base import Array
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
@@ -126,3 +126,17 @@ class ImportedOperation(Emitter):
         if elements > MAX_TABLE:
             self.refuse(f"needs a table of {elements} elements; at most {MAX_TABLE} are supported")
         self.budget.take_bytes(elements * TABLE_BYTES, f"{self.name} ({self.op_type})")
+
+
+def settle(graph: Graph, builder: GraphBuilder, arrays: Mapping[str, Any], bound: dict[str, str]) -> None:
+    """Record the decisions by values of inputs. Inputs that only determine shapes are not inputs of the program.
+
+    ``arrays``: the values of inputs. ``bound``: the values that the graph is made for, as text; the new ones are added.
+    """
+    read = {tensor for op in graph.ops for tensor in op.inputs}
+    fixed = [tensor for tensor in builder.deciding if not tensor.dtype.is_float and tensor not in read]
+    for tensor in fixed:
+        bound[tensor.name] = value_text(np.asarray(arrays[tensor.name]))
+    graph.inputs = tuple(tensor for tensor in graph.inputs if tensor not in fixed)
+    graph.bound = tuple(bound.items())
+    graph.host = builder.host_part(graph, fixed)

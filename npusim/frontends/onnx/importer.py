@@ -35,7 +35,7 @@ from npusim.frontends.onnx.signature import (
 from npusim.frontends.onnx.source import Model
 from npusim.frontends.onnx.tensors import PACKED, read_tensor
 from npusim.frontends.onnx.versions import FIRST_OPSET, OLDEST_OPSET, upgraded
-from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES
+from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES, settle
 from npusim.graph import Graph, Op, Tensor, live
 from npusim.isa.functions import Binary
 from npusim.ops.base import Array
@@ -106,7 +106,7 @@ class Importer:
             for output in self.graph.output:
                 assert scope.values[output.name] is not POISON, f"{output.name!r} is unknown for an unknown reason"
             graph = self.builder.finish(outputs)
-            self._settle(graph)
+            settle(graph, self.builder, self.arrays, self._bound)
             return graph
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
@@ -118,16 +118,6 @@ class Importer:
         made = {tensor for op in self._foreign for tensor in op.outputs if tensor.dtype not in DEVICE_DTYPES}
         found = [self._foreign[op] for op in ops if op in self._foreign and not made.intersection(op.inputs)]
         return list(dict.fromkeys(found))
-
-    def _settle(self, graph: Graph) -> None:
-        """Record the decisions by values of inputs. Inputs that only determine shapes are not inputs of the program."""
-        read = {tensor for op in graph.ops for tensor in op.inputs}
-        fixed = [tensor for tensor in self.builder.deciding if not tensor.dtype.is_float and tensor not in read]
-        for tensor in fixed:
-            self._bound[tensor.name] = value_text(np.asarray(self.arrays[tensor.name]))
-        graph.inputs = tuple(tensor for tensor in graph.inputs if tensor not in fixed)
-        graph.bound = tuple(self._bound.items())
-        graph.host = self.builder.host_part(graph, fixed)
 
     def _likely(self) -> dict[str, Any]:
         """A plausible value for each input whose value is needed: a value that the model compares it with, or 1."""

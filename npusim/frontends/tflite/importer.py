@@ -10,7 +10,7 @@ import numpy as np
 
 from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
 from npusim.errors import ModelError, NeedsValueError, UnsupportedError, UsageError
-from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES, Poison
+from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES, Poison, settle
 from npusim.frontends.tflite import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.tflite.control import CONTROL, Frame, Variable
 from npusim.frontends.tflite.operation import Operation
@@ -71,20 +71,10 @@ class TfliteImporter:
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             graph = self.builder.finish(outputs)
-            self._settle(graph)
+            settle(graph, self.builder, self.arrays, self._bound)
             return graph
         except STUMBLES as error:
             raise ModelError(f"the model cannot be understood: {error}") from error
-
-    def _settle(self, graph: Graph) -> None:
-        """Record the decisions by values of inputs. Inputs that only determine shapes are not inputs of the program."""
-        read = {tensor for op in graph.ops for tensor in op.inputs}
-        fixed = [tensor for tensor in self.builder.deciding if not tensor.dtype.is_float and tensor not in read]
-        for tensor in fixed:
-            self._bound[tensor.name] = value_text(np.asarray(self.arrays[tensor.name]))
-        graph.inputs = tuple(tensor for tensor in graph.inputs if tensor not in fixed)
-        graph.bound = tuple(self._bound.items())
-        graph.host = self.builder.host_part(graph, fixed)
 
     # -- inputs -------------------------------------------------------------------------------------------------------
 
