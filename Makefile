@@ -9,7 +9,7 @@ KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -n
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow laws acceptance oldest newest torch tflite fuzz removal sanitize bench lint build release clean uml linux-test
+.PHONY: help demo run test slow laws acceptance oldest newest torch tflite docs fuzz removal sanitize bench lint build release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -139,6 +139,10 @@ lint: .venv/dev  ## style, types, import order
 	$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --ignore-missing-stub npusim.timing._timeline \
 		npusim.timing._tiling npusim.timing._prices npusim.hw.dram._dram npusim.isa._stream
 	$(BIN)/lint-imports --no-cache
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: .venv/docs  ## the documentation as a site, in build/site; a broken link or a page outside the navigation is an error
+	$(BIN)/mkdocs build --quiet
 
 build: .venv/dev  ## wheel and sdist, in dist/
 	$(BIN)/python -m build --outdir dist .
