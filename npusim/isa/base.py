@@ -229,6 +229,16 @@ class Memory(Protocol):
         """The elements from an address on, as kernels take them; strides in bytes, outermost first."""
 
 
+Call = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function and its arguments."""
+
+
+def perform(calls: Iterable[Call]) -> None:
+    """Make calls in order."""
+    for function, arguments in calls:
+        function(*arguments)
+
+
 U8 = Annotated[int, "B"]
 U16 = Annotated[int, "H"]
 U32 = Annotated[int, "I"]
@@ -323,6 +333,11 @@ class Instruction(_Remembering, ABC):
     @abstractmethod
     def execute(self, memory: Memory, core: int) -> None:
         """Do the arithmetic. Raises ProgramError for illegal values in the data."""
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
+        """The calls that :meth:`execute` makes, which may be repeated: of kernels if their arguments depend on the
+        fields and the memory alone, otherwise of ``execute`` itself."""
+        return ((self.execute, (memory, core)),)
 
     def check(self) -> None:
         """Raise ProgramError for invalid field values. Addresses are checked separately. Most instructions accept all

@@ -20,6 +20,7 @@ from npusim.isa.base import (
     U64,
     Access,
     Address,
+    Call,
     Dims3,
     Dims4,
     Instruction,
@@ -40,6 +41,7 @@ from npusim.isa.base import (
     l2,
     loops,
     offset_of,
+    perform,
     region,
     space_of,
     span,
@@ -209,22 +211,27 @@ class Copy(Instruction):
         self._said = work
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         # The address of a source without elements is not checked, so it must not be used.
-        _place(self, memory, core, None if 0 in self.dims else memory.at(core, self.src, self.src_strides))
+        return list(
+            _placing(self, memory, core, None if 0 in self.dims else memory.at(core, self.src, self.src_strides))
+        )
 
 
-def _place(copy: Copy, memory: Memory, core: int, src: Strided | None) -> None:
+def _placing(copy: Copy, memory: Memory, core: int, src: Strided | None) -> Iterator[Call]:
     """Write the result of a copy from ``src`` to the destination of a core. ``src``: None without elements."""
     dst = memory.at(core, copy.dst, copy.dst_strides)
     if copy.before != _NONE or copy.after != _NONE:
         # Fills the whole destination including the inside: simpler than four strips, and priced by the padded size
         # anyway.
-        _core.fill(dst, copy.padded, copy.itemsize, copy.pattern)
+        yield _core.fill, (dst, copy.padded, copy.itemsize, copy.pattern)
     if src is not None:
         if copy.before != _NONE:
             inside = sum(b * s for b, s in zip(copy.before, copy.dst_strides, strict=True))
             dst = memory.at(core, copy.dst + inside, copy.dst_strides)
-        _core.copy(dst, src, copy.dims, copy.itemsize)
+        yield _core.copy, (dst, src, copy.dims, copy.itemsize)
 
 
 @instruction(0x17, "dma.fetch", Unit.DMA)
@@ -282,9 +289,11 @@ class Multicast(Copy):
         return loops(len(self.targets(0)), *self.padded)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         src = None if 0 in self.dims else memory.at(core, self.src, self.src_strides)
-        for target in self.targets(core):
-            _place(self, memory, target, src)
+        return [call for target in self.targets(core) for call in _placing(self, memory, target, src)]
 
 
 @instruction(0x14, "dma.expand", Unit.DMA)
@@ -418,9 +427,11 @@ class Exchange(Copy):
         return _exchanging(self.dst_strides, self.src_strides, self.dims, self.padded, self.itemsize)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         src = None if 0 in self.dims else memory.at(self.source, self.src, self.src_strides)
-        for target in self.targets(core):
-            _place(self, memory, target, src)
+        return [call for target in self.targets(core) for call in _placing(self, memory, target, src)]
 
 
 @functools.lru_cache(1 << 12)
@@ -468,7 +479,10 @@ class Fill(Instruction):
         return DmaWork(total, runs.pieces, runs.nbytes, 0, total - near, runs.stride, place, l2_writes=near)
 
     def execute(self, memory: Memory, core: int) -> None:
-        _core.fill(memory.at(core, self.dst, self.dst_strides), self.dims, self.itemsize, self.pattern)
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
+        return ((_core.fill, (memory.at(core, self.dst, self.dst_strides), self.dims, self.itemsize, self.pattern)),)
 
 
 @instruction(0x12, "dma.gather", Unit.DMA)

@@ -8,14 +8,12 @@ between kernel columns of one row, with the same result to the last bit. Integer
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Annotated, ClassVar
-
-import numpy as np
+from typing import Annotated, Any, ClassVar
 
 from npusim import _core
 from npusim.dtypes import DType
@@ -32,6 +30,7 @@ from npusim.isa.base import (
     U32,
     Access,
     Address,
+    Call,
     Flag,
     Instruction,
     Memory,
@@ -39,9 +38,10 @@ from npusim.isa.base import (
     Type,
     Unit,
     instruction,
+    perform,
     span,
 )
-from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras
+from npusim.isa.matrix_extras import NO_EXTRAS, NOTHING, Extras, unpacked_weights
 from npusim.isa.matrix_types import (
     BYTES,
     CHANNEL_BLOCK,
@@ -130,35 +130,6 @@ def _weight_accesses(tile: Conv | Depthwise, batch: int, k: int, channels: int, 
         yield span(extras.w_zeros, (batch, count), (count, 1), 1, False)
 
 
-def _weights(
-    tile: Conv | Depthwise, memory: Memory, core: int, batch: int, k: int, channels: int, stride: int
-) -> tuple[DType, _core.Strided]:
-    """(type, weights) for the kernels: unpacked, and dequantized if they have scales."""
-    extras = tile.extras
-    # A single item, or one shared by all, needs no stride; a depthwise kernel has none.
-    strides = () if isinstance(tile, Depthwise) else (stride,)
-    scaled = extras.w_scale != NOTHING
-    if not (extras.w_bits or scaled):
-        return tile.w_type, memory.at(core, tile.w, strides)
-    kind = tile.x_type if scaled else tile.w_type
-    items = batch if stride else 1
-    rows = ceil_div(k + extras.w_skip, extras.w_block) * channels if scaled else 0
-    made = np.empty(items * k * channels * kind.itemsize, np.uint8)
-    _core.weights(
-        tile.w_type,
-        extras.w_bits or 8,
-        kind,
-        memory.at(core, tile.w, (stride,)),
-        _core.Strided(made, 0, (k * channels * kind.itemsize,)),
-        (items, k, channels),
-        memory.at(core, extras.w_scale, (rows * 4,)) if scaled else None,
-        memory.at(core, extras.w_zeros, (rows,)) if extras.w_zeros != NOTHING else None,
-        extras.w_block or 1,
-        extras.w_skip,
-    )
-    return kind, _core.Strided(made, 0, tuple(k * channels * kind.itemsize if step else 0 for step in strides))
-
-
 def _drain_accesses(
     tile: Conv | Depthwise, batch: int, strides: tuple[int, ...], channels: int
 ) -> Iterator[Access | None]:
@@ -215,7 +186,7 @@ def _pixel_zero(tile: Conv | Depthwise) -> int:
     return tile.x_zero & 0xFFFF if tile.x_type is DType.UINT16 else tile.x_zero
 
 
-def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> None:
+def _draining(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channels: int) -> Call:
     """The epilogue: (acc + bias) * scale + shift; for integer outputs / out_scale, rounded, plus out_zero; clamped."""
     acc_strides, out_strides = tile.drain_strides()
     kind = _accumulator(tile)
@@ -226,7 +197,7 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
     shift = memory.at(core, tile.extras.shift, rows) if tile.extras.shift != NOTHING else None
     step = tile.scale_stride
     scale = memory.at(core, tile.scale, (channels * step, step)) if tile.scale != NOTHING else None
-    _core.finish(
+    arguments = (
         kind,
         tile.out_type,
         memory.at(core, tile.out, out_strides),
@@ -240,6 +211,7 @@ def _drain(tile: Conv | Depthwise, memory: Memory, core: int, batch: int, channe
         tile.out_scale,
         shift,
     )
+    return _core.finish, arguments
 
 
 @instruction(0x20, "matrix.conv", Unit.MATRIX)
@@ -358,22 +330,40 @@ class Conv(Instruction):
         return self.batch * self.oh * self.ow * (self.kh * self.kw * self.ic * self.oc - products)
 
     def execute(self, memory: Memory, core: int) -> None:
+        if self.extras.block_ic or self.extras.phase_oc:
+            self._execute_parts(memory, core)
+        else:
+            perform(self._calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
+        extras = self.extras
+        # Packed and dequantized weights are computed from data.
+        in_parts = extras.block_ic or extras.phase_oc or extras.w_bits or extras.w_scale != NOTHING
+        return Instruction.calls(self, memory, core) if in_parts else self._calls(memory, core)
+
+    def _calls(self, memory: Memory, core: int) -> Sequence[Call]:
         x = memory.at(core, self.x, self.x_strides)
-        k = self.ic * self.kh * self.kw
-        w_type, w = _weights(self, memory, core, self.batch, k, self.oc, self.w_batch_stride)
+        w_type, w = self._unpacked(memory, core)
         acc = memory.at(core, self.acc, self.acc_strides)
+        product = self._product(w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic))
+        return (product, _draining(self, memory, core, self.batch, self.oc)) if self.last else (product,)
+
+    def _unpacked(self, memory: Memory, core: int) -> tuple[DType, _core.Strided]:
+        dims, strides = (self.batch, self.ic * self.kh * self.kw, self.oc), (self.w_batch_stride,)
+        return unpacked_weights((self.x_type, self.w_type), self.w, self.extras, memory, core, dims, strides)
+
+    def _execute_parts(self, memory: Memory, core: int) -> None:
+        w_type, w = self._unpacked(memory, core)
         if self.extras.pixel_blocks:
             self._execute_pixel_blocks(memory, core, w_type)
         elif self.extras.block_ic:
             self._execute_blocks(memory, core, w_type, w)
-        elif self.extras.phase_oc:
-            self._execute_phases(memory, core, w_type, w)
         else:
-            self._multiply(w_type, x, w, acc, (self.batch, self.oh, self.ow, self.oc, self.ic))
+            self._execute_phases(memory, core, w_type, w)
         if self.last:
-            _drain(self, memory, core, self.batch, self.oc)
+            perform([_draining(self, memory, core, self.batch, self.oc)])
 
-    def _multiply(
+    def _product(
         self,
         w_type: DType,
         x: _core.Strided,
@@ -381,8 +371,8 @@ class Conv(Instruction):
         acc: _core.Strided,
         dims: tuple[int, ...],
         kernel: tuple[int, int] | None = None,
-    ) -> None:
-        (_core.conv_wide if self.extras.wide else _core.conv)(
+    ) -> Call:
+        arguments = (
             self.x_type,
             w_type,
             x,
@@ -395,6 +385,10 @@ class Conv(Instruction):
             self.first,
             self.w_zero,
         )
+        return _core.conv_wide if self.extras.wide else _core.conv, arguments
+
+    def _multiply(self, *given: Any) -> None:
+        perform([self._product(*given)])
 
     def phases(self) -> list[Phase]:
         """The phases of the output channels. Only valid for an instruction with phases."""
@@ -576,11 +570,20 @@ class Depthwise(Instruction):
         )
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self._calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
+        # Packed and dequantized weights are computed from data.
+        computed = self.extras.w_bits or self.extras.w_scale != NOTHING
+        return Instruction.calls(self, memory, core) if computed else self._calls(memory, core)
+
+    def _calls(self, memory: Memory, core: int) -> Sequence[Call]:
         x = memory.at(core, self.x, (self.x_row, self.x_pixel))
         oc = self.channels * self.mult
-        w_type, w = _weights(self, memory, core, 1, self.kh * self.kw, oc, 0)
+        dims = 1, self.kh * self.kw, oc
+        w_type, w = unpacked_weights((self.x_type, self.w_type), self.w, self.extras, memory, core, dims)
         acc = memory.at(core, self.acc, (self.acc_row, self.acc_pixel))
-        _core.depthwise(
+        arguments = (
             self.x_type,
             w_type,
             x,
@@ -593,5 +596,5 @@ class Depthwise(Instruction):
             self.w_zero,
             self.extras.wide,
         )
-        if self.last:
-            _drain(self, memory, core, 1, self.channels * self.mult)
+        product = _core.depthwise, arguments
+        return (product, _draining(self, memory, core, 1, oc)) if self.last else (product,)

@@ -1,13 +1,22 @@
-"""Optional fields of matrix instructions, encoded after the others."""
+"""Optional fields of matrix instructions, encoded after the others, and the weights that they describe."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, fields
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from npusim import _core
+from npusim.dtypes import DType
 from npusim.errors import ProgramError
-from npusim.isa.base import describe_address
+from npusim.isa.base import Memory, describe_address
+from npusim.units import ceil_div
+
+if TYPE_CHECKING:
+    from npusim._core import Strided
 
 NOTHING = 0xFFFF_FFFF_FFFF_FFFF
 """The address of an operand that does not exist."""
@@ -83,3 +92,42 @@ class Extras:
 _EXTRAS = struct.Struct("<?B?xIIQQQIIIIIBBBBBB2x")
 _EXTRA_NAMES = [field.name for field in fields(Extras)]
 NO_EXTRAS = Extras()
+
+
+def unpacked_weights(
+    types: tuple[DType, DType],
+    w: int,
+    extras: Extras,
+    memory: Memory,
+    core: int,
+    dims: tuple[int, int, int],
+    strides: tuple[int, ...] = (),
+) -> tuple[DType, Strided]:
+    """(type, weights) for the kernels: unpacked, and dequantized if they have scales.
+
+    ``types``: of pixels and weights. ``w``: address of the weights. ``dims``: (items, products per output, channels).
+    ``strides``: bytes between items, none for a single one.
+    """
+    x_type, w_type = types
+    batch, k, channels = dims
+    stride = strides[0] if strides else 0
+    scaled = extras.w_scale != NOTHING
+    if not (extras.w_bits or scaled):
+        return w_type, memory.at(core, w, strides)
+    kind = x_type if scaled else w_type
+    items = batch if stride else 1
+    rows = ceil_div(k + extras.w_skip, extras.w_block) * channels if scaled else 0
+    made = np.empty(items * k * channels * kind.itemsize, np.uint8)
+    _core.weights(
+        w_type,
+        extras.w_bits or 8,
+        kind,
+        memory.at(core, w, (stride,)),
+        _core.Strided(made, 0, (k * channels * kind.itemsize,)),
+        (items, k, channels),
+        memory.at(core, extras.w_scale, (rows * 4,)) if scaled else None,
+        memory.at(core, extras.w_zeros, (rows,)) if extras.w_zeros != NOTHING else None,
+        extras.w_block or 1,
+        extras.w_skip,
+    )
+    return kind, _core.Strided(made, 0, tuple(k * channels * kind.itemsize if step else 0 for step in strides))

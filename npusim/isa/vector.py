@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from npusim.isa.base import (
     Access,
     Address,
     BinaryFn,
+    Call,
     Dims4,
     Instruction,
     Memory,
@@ -27,6 +28,7 @@ from npusim.isa.base import (
     Unit,
     instruction,
     loops,
+    perform,
     span,
 )
 from npusim.isa.functions import COMPARISONS, PREDICATES, binary_cost, unary_cost
@@ -81,8 +83,11 @@ class UnaryOp(Instruction):
         return _work(unary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         dst, src = self.operands(memory, core, "dst", "src")
-        _core.unary(self.fn, self.dtype, dst, src, self.dims, self.p0, self.p1)
+        return ((_core.unary, (self.fn, self.dtype, dst, src, self.dims, self.p0, self.p1)),)
 
 
 @instruction(0x31, "vector.binary", Unit.VECTOR)
@@ -117,8 +122,11 @@ class BinaryOp(Instruction):
         return _work(binary_cost(self.fn), self.dtype, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         dst, a, b = self.operands(memory, core, "dst", "a", "b")
-        _core.binary(self.fn, self.dtype, dst, a, b, self.dims)
+        return ((_core.binary, (self.fn, self.dtype, dst, a, b, self.dims)),)
 
 
 @instruction(0x33, "vector.select", Unit.VECTOR)
@@ -150,8 +158,11 @@ class Select(Instruction):
         return _work("simple", self.dtype, self.dims, ((self.condition_strides, DType.BOOL), *operands))
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         dst, condition, a, b = self.operands(memory, core, "dst", "condition", "a", "b")
-        _core.select(self.dtype.itemsize, dst, condition, a, b, self.dims)
+        return ((_core.select, (self.dtype.itemsize, dst, condition, a, b, self.dims)),)
 
 
 @instruction(0x34, "vector.cast", Unit.VECTOR)
@@ -178,8 +189,11 @@ class Cast(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         dst, src = self.operands(memory, core, "dst", "src")
-        _core.cast(self.dst_type, dst, self.src_type, src, self.dims)
+        return ((_core.cast, (self.dst_type, dst, self.src_type, src, self.dims)),)
 
 
 @dataclasses.dataclass(slots=True)
@@ -215,8 +229,11 @@ class Conversion(Instruction):
         return _work("convert", self.src_type, self.dims, operands)
 
     def execute(self, memory: Memory, core: int) -> None:
+        perform(self.calls(memory, core))
+
+    def calls(self, memory: Memory, core: int) -> Sequence[Call]:
         dst, src, scale, zero = self.operands(memory, core, "dst", "src", "scale", "zero")
-        self.kernel(self.dst_type, dst, self.src_type, src, scale, zero, self.dims)
+        return ((self.kernel, (self.dst_type, dst, self.src_type, src, scale, zero, self.dims)),)
 
 
 @instruction(0x35, "vector.quantize", Unit.VECTOR)

@@ -36,15 +36,20 @@ Attempt = tuple[DeviceFault, BaseException | None] | None
 
 def attempt(memory: JobMemory, job: MachineJob, step: Step) -> Attempt:
     """Do the arithmetic of a command."""
-    command = job.code + step.begin
     try:
         step.instruction.execute(memory, step.core)
-    except ProgramError as error:
-        return DeviceFault(FaultCode.DATA, command, str(error)), None
-    except ValueError as error:  # a kernel may refuse fields that passed the checks of the instruction
-        return DeviceFault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
-    except AddressError as error:
-        return DeviceFault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None
     except Exception as error:  # noqa: BLE001 - a device never raises at software, even if its model is wrong
-        return DeviceFault(FaultCode.INTERNAL, command, f"{step.kind}: {type(error).__name__}: {error}"), error
+        return failed(job, step, error)
     return None
+
+
+def failed(job: MachineJob, step: Step, error: Exception) -> Attempt:
+    """The result of a command whose arithmetic raised ``error``."""
+    command = job.code + step.begin
+    if isinstance(error, ProgramError):
+        return DeviceFault(FaultCode.DATA, command, str(error)), None
+    if isinstance(error, ValueError):  # a kernel may refuse fields that passed the checks of the instruction
+        return DeviceFault(FaultCode.PROGRAM, command, f"{step.kind}: {error}"), None
+    if isinstance(error, AddressError):
+        return DeviceFault(FaultCode.ADDRESS, error.address, f"{step.kind}: {error.explanation}"), None
+    return DeviceFault(FaultCode.INTERNAL, command, f"{step.kind}: {type(error).__name__}: {error}"), error

@@ -11,7 +11,7 @@ from npusim.program import CONSTANTS
 from npusim.sim.adversary import Adversary
 from npusim.sim.context import ContextMove
 from npusim.sim.fast_forward import FastForward, foresee
-from npusim.sim.job import Attempt, MachineJob, attempt
+from npusim.sim.job import Attempt, MachineJob
 from npusim.sim.memory import JobMemory
 from npusim.sim.parts import Parts
 from npusim.sim.replayer import Course, Replayer
@@ -235,8 +235,8 @@ class Machine(Parts):
         if course.timeline is None or courses.has_residents or self.watchers or self.adversary:
             return None
         self.forget_residents()
-        memory, order = self.memory_of(job.regions), course.order
-        return lambda: all(attempt(memory, job, step) is None for step in order)
+        memory = self.memory_of(job.regions)
+        return lambda: not course.compute(memory, job)
 
     @property
     def context_bytes(self) -> int:

@@ -9,13 +9,14 @@ watches. Software and tools see the same bits and picoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from simpy.events import Event
 
-from npusim.sim.job import Attempt, MachineJob, attempt
+from npusim.isa.base import Call
+from npusim.sim.job import Attempt, MachineJob, failed
 from npusim.sim.memory import JobMemory
 from npusim.sim.owner import EventOwner, Owners
 from npusim.sim.parts import Parts
@@ -26,6 +27,8 @@ from npusim.timing._timeline import TimingRun
 
 MOST_STEPS = 1 << 18
 """Longest program that is recorded, because a record takes memory."""
+MOST_BOUND = 1 << 14
+"""Longest program whose kernel calls are kept, each about half a kilobyte. Repeated commands count once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +46,10 @@ class Course:
     timeline: Timeline | None = None
     foreseen: tuple[int, TimingRun | None] | None = None
     """(lead, precomputed timing) of a job, see :mod:`npusim.sim.fast_forward`."""
+    _last: JobMemory | None = None
+    """The memory of the previous job in replay."""
+    _bound: tuple[JobMemory, list[Sequence[Call]]] | None = None
+    """A memory, and the kernel calls of all commands with their operands in it."""
 
     def learn(self, job: Stepper, timeline: Timeline) -> None:
         """Record the timing of a job that has ended, if it was undisturbed."""
@@ -54,6 +61,42 @@ class Course:
         if self.timeline is None and len(self.steps) <= MOST_STEPS:
             self.order, self.lead_ps, self.length_ps = tuple(order), lead_ps, length_ps
             self.timeline = timeline.again(timeline.started_ps)
+
+    def compute(self, memory: JobMemory, job: MachineJob) -> dict[Step, Attempt]:
+        """Do the arithmetic of all commands, in the recorded order. Returns the results until the first fault; empty if
+        there is none."""
+        done = 0
+        try:
+            for calls in self._calls(memory):
+                for function, arguments in calls:
+                    function(*arguments)
+                done += 1
+        except Exception as error:  # noqa: BLE001 - a device never raises at software, even if its model is wrong
+            step = self.order[done]
+            return {**dict.fromkeys(self.order[:done]), step: failed(job, step, error)}
+        return {}
+
+    def _calls(self, memory: JobMemory) -> Iterable[Sequence[Call]]:
+        """The kernel calls of each command."""
+        if self._bound is not None and self._bound[0] is memory:
+            return self._bound[1]
+        return self._located(memory)
+
+    def _located(self, memory: JobMemory) -> Iterator[Sequence[Call]]:
+        """As ``_calls``, with operands that are located now. They are kept for the next job, but not if each job has
+        another memory."""
+        keep, self._last = self._bound is None or self._last is memory, memory
+        known: dict[tuple[int, int], Sequence[Call]] = {}
+        made: list[Sequence[Call]] = []
+        for step in self.order:
+            key = id(step.instruction), step.core
+            calls = known.get(key) or step.instruction.calls(memory, step.core)
+            if len(known) < MOST_BOUND:
+                known[key] = calls
+                made.append(calls)
+            yield calls
+        if keep and len(known) < MOST_BOUND:
+            self._bound = memory, made
 
 
 @dataclass(slots=True, eq=False)
@@ -75,11 +118,9 @@ class Replayer(EventOwner):
         """Do the arithmetic and schedule the end. If there is a fault, nothing is scheduled: the results of the
         commands so far are returned for a stepper."""
         if self.job.arithmetic:
-            order = self.course.order
-            for number, step in enumerate(order):
-                result = attempt(self._memory, self.job, step)
-                if result is not None:
-                    return {**dict.fromkeys(order[:number]), step: result}
+            found = self.course.compute(self._memory, self.job)
+            if found:
+                return found
         self._machine.clock.after(self.course.length_ps, self._ended)
         return {}
 
