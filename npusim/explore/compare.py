@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
 
+from npusim import notebook
 from npusim.errors import ConfigError, UsageError, shown
 from npusim.hw.config import config_of
 from npusim.report.layers import NO_LAYER
@@ -107,6 +108,11 @@ class Comparison:
     def since(self) -> LayerDelta | None:
         """The first layer that differs; None if none does."""
         return next((layer for layer in self.layers if layer.deltas()), None)
+
+    def _repr_html_(self) -> str:
+        from npusim.explore.compare_text import text
+
+        return notebook.preformatted(text(self))
 
     def to_json_dict(self) -> dict[str, Any]:
         first, second = self.time_ps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from npusim.errors import named
 from npusim.explore.compare import Comparison, LayerDelta
 from npusim.report.energy import joules
 from npusim.report.format import counted, duration, facts, grouped, percent, quantity, table
@@ -16,8 +17,9 @@ MOST_STALLS = 3
 
 def text(found: Comparison, top: int = 10) -> str:
     """The change of total time, by unit, by cause and by layer: the ``top`` layers, and all others in one row."""
+    first, second = map(named, found.labels)
     blocks = [
-        [f"{found.labels[0]}  ->  {found.labels[1]}", *facts(totals(found))],
+        [f"{first}  ->  {second}", *facts(totals(found))],
         _shares("unit", found.units(), found, {}),
         _shares("cause", found.causes(), found, CAUSES),
         _layers(found, top),

@@ -26,7 +26,7 @@ BUSY = 0.5
 """A resource that is busy for a smaller fraction of the time is not the bottleneck."""
 
 
-def text(study: Study, top: int) -> str:
+def text(study: Study, top: int = 20) -> str:
     """The output of ``npusim explore``: the front, the best design of each objective, and why others are excluded."""
     lines = [_headline(study), ""]
     front = study.front_rows()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import npusim
+from npusim import notebook
 from npusim.errors import ConfigError, UsageError, named, shown
 from npusim.explore import bayes
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
@@ -327,6 +328,11 @@ class Study:
             raise UsageError("a DataFrame needs pandas: pip install 'npusim[explore]'") from None
         frame = pd.DataFrame(self.records())
         return frame.set_index("design") if len(frame.columns) else frame
+
+    def _repr_html_(self) -> str:
+        from npusim.explore.report import text
+
+        return notebook.preformatted(text(self))
 
     def close(self) -> None:
         """Close the store, so that others may write to it."""

@@ -11,6 +11,8 @@ import pytest
 import npusim
 from npusim import notebook
 from npusim.dtypes import DType
+from npusim.explore import Study, compare_text, make_space, report
+from npusim.explore.compare import compare
 from npusim.graph import Graph
 from npusim.isa.functions import Unary
 from npusim.ops.build import GraphBuilder
@@ -80,3 +82,16 @@ def test_a_table_is_text() -> None:
 def test_the_packages_own_names_are_listed() -> None:
     assert set(npusim.__all__) <= set(dir(npusim))
     assert all(getattr(npusim, name) is not None for name in dir(npusim))
+
+
+def test_comparisons_and_studies_show_the_terminals_text() -> None:
+    """Escaped: a model's name may be HTML."""
+    session = Session("tiny", cache_dir=False)
+    runs = [session.run(session.compile(named(HOSTILE, 1)), timing_only=True).to_json_dict() for _ in range(2)]
+    compared = compare(runs[0], runs[1], (HOSTILE, "second"))
+    assert ET.fromstring(compared._repr_html_()).text == compare_text.text(compared)
+    space = make_space(
+        {"base": "tiny", "vary": {"matrix.rows": [4, 8]}, "model": [{"network": "squeezenet", "shape": [1, 64, 64, 3]}]}
+    )
+    study = Study(space, evaluate=lambda *_: pytest.fail("nothing is simulated"))
+    assert ET.fromstring(study._repr_html_()).text == report.text(study)
