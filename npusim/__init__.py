@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npusim import explore
+    from npusim.dtypes import DType
     from npusim.errors import NpusimError
+    from npusim.graph import Graph
     from npusim.hw.config import Config, list_configs, load_config
+    from npusim.ops.build import GraphBuilder
     from npusim.program import Program
     from npusim.runtime import Result, Session
 
@@ -20,6 +23,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "npusim.hw.config",
+    "DType": "npusim.dtypes",
+    "Graph": "npusim.graph",
+    "GraphBuilder": "npusim.ops.build",
     "NpusimError": "npusim.errors",
     "Program": "npusim.program",
     "Result": "npusim.runtime",
@@ -27,7 +33,10 @@ _HOMES = {
     "list_configs": "npusim.hw.config",
     "load_config": "npusim.hw.config",
 }
-__all__ = ["Config", "NpusimError", "Program", "Result", "Session", "explore", "list_configs", "load_config"]
+__all__ = [
+    "Config", "DType", "Graph", "GraphBuilder", "NpusimError", "Program", "Result", "Session", "explore",
+    "list_configs", "load_config",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

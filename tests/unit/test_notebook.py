@@ -80,7 +80,7 @@ def test_a_table_is_text() -> None:
 
 
 def test_the_packages_own_names_are_listed() -> None:
-    assert set(npusim.__all__) <= set(dir(npusim))
+    assert {*npusim._HOMES, "explore"} == set(npusim.__all__) <= set(dir(npusim))
     assert all(getattr(npusim, name) is not None for name in dir(npusim))
 
 
