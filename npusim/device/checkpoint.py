@@ -29,7 +29,7 @@ from npusim.trusted_files import replace_file
 from npusim.untrusted import FileKind
 
 CHECKPOINT = FileKind("checkpoint of a device", error=CheckpointError)
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Version of the file and of the state in it. Increment it with any change of either."""
 LONGEST_STATE = 1 << 25
 """Limit for the JSON of the state, in bytes."""

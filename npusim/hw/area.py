@@ -170,11 +170,12 @@ def _multiplexed(config: Config) -> int:
 
 
 def _routed(config: Config) -> int:
-    """Bits times ports at both ends: of the interconnect between DRAM and channels, which is one port, of the L2 and
-    of the exchange network."""
+    """Bits times ports at both ends: of the interconnect between DRAM and channels, which is one port of the width of
+    a core's, of the L2 and of the exchange network."""
     between, cores = config.interconnect, config.cores
     directions = 1 + between.separate_write_port
-    found = cores * config.dma.channels * between.bytes_per_cycle * directions
+    width = min(between.bytes_per_cycle, between.core_bytes_per_cycle or between.bytes_per_cycle)
+    found = cores * config.dma.channels * width * directions
     if config.l2 is not None:
         found += cores * config.l2.bytes_per_cycle
     if config.exchange is not None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from npusim.hw.config import Config
 from npusim.hw.keys import FrozenTable
 from npusim.hw.memory import dram_model
-from npusim.hw.units.dma import channel_bandwidth, interconnect_bandwidth
+from npusim.hw.units.dma import core_bandwidth, interconnect_bandwidth
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ def capabilities(config: Config) -> Capabilities:
     if config.vector is not None:
         lanes = config.cores * config.vector.lanes * config.vector_hz
         vector_ops = {function: lanes // cycles for function, cycles in config.vector.cost.items()}
-    channels = config.cores * config.dma.channels * channel_bandwidth(config)
-    reached = min(dram_model(config).bandwidth, interconnect_bandwidth(config), channels)
+    reached = min(dram_model(config).bandwidth, interconnect_bandwidth(config), config.cores * core_bandwidth(config))
     return Capabilities(
         peak_macs=FrozenTable(peak_macs),
         vector_ops=FrozenTable(vector_ops),

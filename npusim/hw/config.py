@@ -52,9 +52,17 @@ from npusim.units import Dimension, show
 _LATER_PARTS = ("pci", "firmware", "exchange", "l2")
 """Sections left out of the fingerprint if absent, so that fingerprints of older descriptions stay the same."""
 
-_LATER_KEYS = {"host": ("operation",), "technology": ("any_clock", "idle", "leakage", "dram_pins")}
+_LATER_KEYS = {
+    "host": ("operation",),
+    "interconnect": ("core_bytes_per_cycle",),
+    "technology": ("any_clock", "idle", "leakage", "dram_pins"),
+}
 _LATER_GRID = ("linear",)
-_LATER_DEFAULTS = {"host": to_table(HostConfig()), "technology": to_table(TechnologyConfig(node_nm=1))}
+_LATER_DEFAULTS = {
+    "host": to_table(HostConfig()),
+    "interconnect": to_table(InterconnectConfig()),
+    "technology": to_table(TechnologyConfig(node_nm=1)),
+}
 """Keys left out of the fingerprint at their default, for the same reason."""
 
 

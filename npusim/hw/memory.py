@@ -69,7 +69,9 @@ def l2_side(config: Config) -> Config:
         config,
         dram=DramConfig(bytes=memory.bytes, bandwidth=bandwidth, latency_ps=latency),
         dma=replace(config.dma, burst_bytes=memory.line_bytes, write_latency_ps=None),
-        interconnect=replace(config.interconnect, bytes_per_cycle=memory.bytes_per_cycle, latency_cycles=0),
+        interconnect=replace(
+            config.interconnect, bytes_per_cycle=memory.bytes_per_cycle, core_bytes_per_cycle=0, latency_cycles=0
+        ),
         l2=None,
     )
 

@@ -312,6 +312,9 @@ class InterconnectConfig:
     """The interconnect between the DMA engines of the cores and the DRAM."""
 
     bytes_per_cycle: int = key(Count(1, 1 << 16), "width, shared by all cores", 64)
+    core_bytes_per_cycle: int = key(
+        Count(0, 1 << 16), "width of the port of one core, shared by its channels; 0 = that of the interconnect", 0
+    )
     latency_cycles: int = key(Count(0, 65536), "latency of a request", 8)
     arbitration: str = key(
         Choice(("need", "fair")),

@@ -1,13 +1,16 @@
 """A link whose bandwidth is shared by concurrent transfers: by rank, and max-min fair within a rank. Exact in integers,
 with one event per change.
 
+Cores may have a port of limited bandwidth to the link. Then the transfers of a core first share its port, which bounds
+the rate of each, and all transfers of a rank share the link within these bounds: this is max-min fair under all limits.
+
 Transfers of a lower rank get all that they can use, the others what is left. A transfer is a fluid with its own rate
 cap. Rates are constant between two changes of the set of transfers, so only the changes are simulated: the next one is
 the earliest end of a transfer.
 
 Rates are whole bytes per second. The rest of a transfer is kept in bytes * 10**12, which a rate of r bytes/s lowers by
 r for each picosecond. So there is no rounding, except that a transfer ends at a whole picosecond (the first at which
-nothing is left). For given arrivals, more capacity never delays the end of a transfer.
+nothing is left). For given arrivals, more capacity of the link never delays the end of a transfer.
 """
 
 from __future__ import annotations
@@ -28,38 +31,45 @@ from npusim.units import PS_PER_S, ceil_div
 
 _ORDER = attrgetter("rank", "cap", "serial")
 _RANK = attrgetter("rank")
+_BOUND = attrgetter("bound")
+
+NO_CORE = -1
+"""Of transfers that pass no port of a core."""
 
 
 @dataclass(slots=True, eq=False)
 class LinkTransfer:
-    """A transfer in flight on a link."""
+    """A transfer in flight on a link. ``bound``: bytes/s that its own limit and the port of its core allow."""
 
     left: int
     cap: int
     done: Callable[[], None]
     serial: int
     rank: int = 0
+    core: int = NO_CORE
     rate: int = 0
+    bound: int = 0
 
 
 class SharedLink(EventOwner):
-    """A link of ``capacity`` bytes/s, shared by all transfers in flight. ``busy_ps``: time with at least one
-    transfer."""
+    """A link of ``capacity`` bytes/s, shared by all transfers in flight. ``port``: bytes/s of the transfers of one core
+    together; 0 = no limit. ``busy_ps``: time with at least one transfer."""
 
     EVENTS = ("_ended",)
 
-    def __init__(self, clock: Clock, capacity: int) -> None:
+    def __init__(self, clock: Clock, capacity: int, port: int = 0) -> None:
         self.capacity = capacity
+        self.port = port
         self.busy_ps = 0
         self._clock = clock
         self._transfers: list[LinkTransfer] = []  # sorted by (rank, cap, serial)
         self._updated = self._serial = self._timer = 0
 
-    def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0) -> LinkTransfer:
+    def start(self, size: int, cap: int, done: Callable[[], None], rank: int = 0, core: int = NO_CORE) -> LinkTransfer:
         """Start a transfer of ``size`` bytes at no more than ``cap`` bytes/s; ``done()`` is called at its end."""
         self._flow()
         self._serial += 1
-        transfer = LinkTransfer(size * PS_PER_S, cap, done, self._serial, rank)
+        transfer = LinkTransfer(size * PS_PER_S, cap, done, self._serial, rank, core, bound=cap)
         insort(self._transfers, transfer, key=_ORDER)
         self._share()
         return transfer
@@ -88,15 +98,21 @@ class SharedLink(EventOwner):
     def _share(self) -> None:
         """Compute new rates, and start a timer for the first transfer that ends."""
         left = self.capacity
+        ports: dict[int, int] = {}
         first: int | None = None
         for _, equals in groupby(self._transfers, _RANK):
             transfers = list(equals)
+            if self.port:
+                self._bound(transfers, ports)
+                transfers.sort(key=_BOUND)
             count = len(transfers)
-            for transfer in transfers:  # lowest caps first: what they cannot use is shared by the others
-                rate = min(transfer.cap, left // count)
+            for transfer in transfers:  # lowest bounds first: what they cannot use is shared by the others
+                rate = min(transfer.bound, left // count)
                 left -= rate
                 count -= 1
                 transfer.rate = rate
+                if transfer.core in ports:
+                    ports[transfer.core] -= rate
                 if rate or transfer.left <= 0:  # otherwise no bandwidth is left for it until another one ends
                     delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                     if first is None or delay < first:
@@ -105,6 +121,16 @@ class SharedLink(EventOwner):
         self._timer += 1
         if first is not None:
             self._clock.after(first, self._ended, self._timer)
+
+    def _bound(self, transfers: list[LinkTransfer], ports: dict[int, int]) -> None:
+        """Share the port of each core among its transfers of one rank, lowest caps first. ``ports``: what lower ranks
+        have left."""
+        for core in dict.fromkeys(transfer.core for transfer in transfers if transfer.core != NO_CORE):
+            of_core = [transfer for transfer in transfers if transfer.core == core]
+            left = ports.setdefault(core, self.port)
+            for others, transfer in zip(range(len(of_core), 0, -1), of_core, strict=True):
+                transfer.bound = min(transfer.cap, left // others)
+                left -= transfer.bound
 
     def _ended(self, event: Event) -> None:
         if event.value != self._timer:
@@ -155,14 +181,14 @@ class SharedLink(EventOwner):
     def state(self, owners: Owners) -> dict[str, Any]:
         """The state as plain data."""
         self._flow()
-        transfers = [[t.left, t.cap, owners.name(t.done), t.serial, t.rank, t.rate] for t in self._transfers]
+        transfers = [[t.left, t.cap, owners.name(t.done), t.serial, t.rank, t.core, t.rate] for t in self._transfers]
         return {"busy_ps": self.busy_ps, "serial": self._serial, "timer": self._timer, "transfers": transfers}
 
     def restore(self, saved: Saved, owners: Owners) -> None:
         """Restore the state at the current time. Raises CheckpointError."""
         self._transfers = []
         for item in saved["transfers"]:
-            left, cap, done, serial, rank, rate = item.items(6)
+            left, cap, done, serial, rank, core, rate = item.items(7)
             # May be negative: by less than a picosecond too much was transferred, and the end is due.
             most = cap.integer(1)
             made = LinkTransfer(
@@ -171,7 +197,9 @@ class SharedLink(EventOwner):
                 owners.callback(done),
                 serial.integer(),
                 rank.integer(-1),
+                core.integer(NO_CORE),
                 rate.integer(0, min(most, self.capacity)),
+                bound=most,
             )
             self._transfers.append(made)
         if sum(each.rate for each in self._transfers) > self.capacity:

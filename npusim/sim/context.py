@@ -62,7 +62,7 @@ class ContextMove(EventOwner):
         """The first byte has arrived."""
         if not self.stepper.over:
             machine = self.machine
-            rate = max(len(self._areas), 1) * machine.config.dma.channels * machine.fabric.channel_rate
+            rate = max(len(self._areas), 1) * machine.fabric.core_rate
             machine.link.start(self.size, rate, self.flowed)
 
     def flowed(self) -> None:

@@ -239,7 +239,7 @@ class Engine(EventOwner):
             return
         step, _ = self.flight[0]
         link = job.ways[step.charge.link]
-        link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0)
+        link.start(step.charge.bus_bytes, step.charge.rate, self._finish, step.rank if job.by_need else 0, step.core)
 
     def _finish(self, event: Event | None = None) -> None:
         job = self.job

@@ -10,13 +10,16 @@ from npusim.work import DmaWork, Port
 
 class Fabric:
     """``capacities``: bytes/s by port: the minimum of memory and interconnect, and the network between cores. Ports
-    that do not exist have the value of DRAM. ``latency_ps``: from a request to the first datum of DRAM. ``front_ps``:
-    time of a channel before its first request."""
+    that do not exist have the value of DRAM. ``ports``: bytes/s of one core at each of them; 0 = no limit.
+    ``latency_ps``: from a request to the first datum of DRAM. ``front_ps``: time of a channel before its first
+    request."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self.capacities = dma.capacities(config)
+        self.ports = dma.ports(config)
         self.channel_rate = dma.channel_bandwidth(config)
+        self.core_rate = dma.core_bandwidth(config)
         self.fetch_rate = dma.fetch_rate(config)
         self.latency_ps = dma.latency_ps(config)
         self.front_ps = dma.start_ps(config)

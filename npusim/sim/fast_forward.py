@@ -45,6 +45,7 @@ def foresee(machine: Parts, course: Course, lead_ps: int) -> TimingRun | None:
             fabric.fetch_rate,
             FETCH_BYTES,
             fabric.capacities,
+            fabric.ports,
             CODE_RANK,
             config.interconnect.arbitration == "need",
             NO_OP,

@@ -37,7 +37,7 @@ class Parts:
             between.separate_write_port or None,
         )
         self.links = {
-            port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port])
+            port.name.lower(): SharedLink(self.clock, self.fabric.capacities[port], self.fabric.ports[port])
             for port, part in zip(Port, there, strict=True)
             if part is not None
         }

@@ -112,10 +112,13 @@ cdef struct Transfer:
     int64_t serial
     int64_t rank
     int64_t rate
+    int64_t bound  # by its cap and the port of its core
     int who
+    int core
 
 cdef struct Link:
     int64_t capacity
+    int64_t port  # of each core; 0 = no limit
     int64_t busy
     int64_t updated
     int64_t serial
@@ -123,6 +126,8 @@ cdef struct Link:
     int count
     Transfer *transfers
     Transfer *ended
+    Transfer **order  # of one rank, by bound
+    int64_t *left  # what transfers of lower rank leave of the port of each core
 
 cdef struct Job:
     int64_t now
@@ -297,25 +302,69 @@ cdef void flow(Job *job, Link *link) noexcept nogil:
     link.updated = job.now
 
 
+cdef void bound(Link *link, int begin, int end) noexcept nogil:
+    """Share the port of each core among its transfers, lowest caps first."""
+    cdef int at, other, others
+    cdef int64_t left
+    for at in range(begin, end):
+        link.transfers[at].bound = -1
+    for at in range(begin, end):
+        if link.transfers[at].bound >= 0:
+            continue
+        if link.transfers[at].core == NOBODY:
+            link.transfers[at].bound = link.transfers[at].cap
+            continue
+        left, others = link.left[link.transfers[at].core], 0
+        for other in range(at, end):
+            others += link.transfers[other].core == link.transfers[at].core
+        for other in range(at, end):
+            if link.transfers[other].core == link.transfers[at].core:
+                link.transfers[other].bound = min(link.transfers[other].cap, left // others)
+                left -= link.transfers[other].bound
+                others -= 1
+
+
+cdef void sort(Link *link, int begin, int end) noexcept nogil:
+    """Order transfers by their bound, those of equal bounds as they are."""
+    cdef int at, place
+    cdef Transfer *transfer
+    for at in range(begin, end):
+        transfer = &link.transfers[at]
+        place = at - begin
+        while place and link.order[place - 1].bound > transfer.bound:
+            link.order[place] = link.order[place - 1]
+            place -= 1
+        link.order[place] = transfer
+
+
 cdef void share(Job *job, int number) noexcept nogil:
     """Set new rates, and a timer for the first transfer that will end at these rates."""
     cdef Link *link = &job.links[number]
     cdef int64_t left = link.capacity, soonest = -1, rate, delay
-    cdef int at = 0, end, count
+    cdef int at = 0, begin, end, count
     cdef Transfer *transfer
+    if link.port:
+        for at in range(job.n_cores):
+            link.left[at] = link.port
+        at = 0
     while at < link.count:
-        end = at
+        begin = end = at
         while end < link.count and link.transfers[end].rank == link.transfers[at].rank:
             end += 1
+        if link.port:
+            bound(link, begin, end)
+            sort(link, begin, end)
         count = end - at
         while at < end:
-            transfer = &link.transfers[at]
+            transfer = link.order[at - begin] if link.port else &link.transfers[at]
             rate = left // count
-            if transfer.cap < rate:
-                rate = transfer.cap
+            if transfer.bound < rate:
+                rate = transfer.bound
             left -= rate
             count -= 1
             transfer.rate = rate
+            if link.port and transfer.core != NOBODY:
+                link.left[transfer.core] -= rate
             if rate or transfer.left <= 0:
                 delay = ceil_div(transfer.left, rate) if transfer.left > 0 else 0
                 if soonest < 0 or delay < soonest:
@@ -326,7 +375,9 @@ cdef void share(Job *job, int number) noexcept nogil:
         after(job, soonest, FLOWED, number, link.timer)
 
 
-cdef void begin_transfer(Job *job, int number, int64_t size, int64_t cap, int who, int64_t rank) noexcept nogil:
+cdef void begin_transfer(
+    Job *job, int number, int64_t size, int64_t cap, int who, int64_t rank, int core
+) noexcept nogil:
     cdef Link *link = &job.links[number]
     cdef int at
     flow(job, link)
@@ -340,6 +391,7 @@ cdef void begin_transfer(Job *job, int number, int64_t size, int64_t cap, int wh
         at -= 1
     link.transfers[at].left, link.transfers[at].cap, link.transfers[at].serial = <wide>size * PS_PER_S, cap, link.serial
     link.transfers[at].rank, link.transfers[at].rate, link.transfers[at].who = rank, 0, who
+    link.transfers[at].bound, link.transfers[at].core = cap, core
     share(job, number)
 
 
@@ -616,7 +668,7 @@ cdef void stream(Job *job) noexcept nogil:
     if size > job.fetch_bytes:
         size = job.fetch_bytes
     job.requested += size
-    begin_transfer(job, job.code_link, size, job.fetch_rate, FETCHER, job.code_rank)
+    begin_transfer(job, job.code_link, size, job.fetch_rate, FETCHER, job.code_rank, NOBODY)
 
 
 cdef void fetched(Job *job) noexcept nogil:
@@ -691,7 +743,9 @@ cdef void run(Job *job) noexcept nogil:
             finish(job, event.who)
         elif event.kind == PASSED:
             step = &job.steps[job.engines[event.who].running]
-            begin_transfer(job, step.link, step.bus_bytes, step.rate, event.who, step.rank if job.by_need else 0)
+            begin_transfer(
+                job, step.link, step.bus_bytes, step.rate, event.who, step.rank if job.by_need else 0, step.core
+            )
         elif event.kind == ARRIVED:
             job.active -= 1
             admit(job, event.who)
@@ -796,7 +850,9 @@ cdef int begin(Job *job, int steps, int engines, int cores) except -1:
     for at in range(LINKS):
         job.links[at].transfers = <Transfer *>calloc(engines + 2, sizeof(Transfer))
         job.links[at].ended = <Transfer *>calloc(engines + 2, sizeof(Transfer))
-        if not job.links[at].transfers or not job.links[at].ended:
+        job.links[at].order = <Transfer **>calloc(engines + 2, sizeof(Transfer *))
+        job.links[at].left = <int64_t *>calloc(cores + 1, sizeof(int64_t))
+        if not (job.links[at].transfers and job.links[at].ended and job.links[at].order and job.links[at].left):
             raise MemoryError
     if not (job.steps and job.engines and job.waiters and job.stalls and job.held and job.banks and job.works
             and job.order and job.ready and job.heap):
@@ -827,6 +883,8 @@ cdef void end(Job *job) noexcept:
     for at in range(LINKS):
         free(job.links[at].transfers)
         free(job.links[at].ended)
+        free(job.links[at].order)
+        free(job.links[at].left)
 
 
 cdef void go(Job *job) noexcept nogil:
@@ -838,19 +896,20 @@ cdef void go(Job *job) noexcept nogil:
 
 def timing_run(
     steps, depths, int cores, int64_t lead_ps, int64_t cycle_ps, int64_t layer_ps, bint by_layer, int64_t depth,
-    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, int code_rank, bint by_need, int64_t no_op,
-    bint code_apart,
+    int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes, capacities, ports, int code_rank, bint by_need,
+    int64_t no_op, bint code_apart,
 ):
     """Run a job whose first fetch starts now, ``lead_ps`` after the job was taken.
 
     Returns None for a job that never ends, or whose numbers are too large for machine integers. ``steps``:
     :class:`npusim.sim.steps.Step` objects, the last of which halts. ``depths``: for each engine, how many commands it
-    may run at once. ``capacities``: of the links, by port. ``code_apart``: commands have their own link. ``by_layer``:
+    may run at once. ``capacities``: of the links, by port; ``ports``: of one core at them, 0 = no limit.
+    ``code_apart``: commands have their own link. ``by_layer``:
     a layer begins when all commands of the previous one have ended, ``layer_ps`` later.
     """
     cdef Job job
     cdef int waits, at, number, engines = len(depths)
-    if cycle_ps < 0 or len(capacities) != LINKS or min(capacities) < 1:
+    if cycle_ps < 0 or len(capacities) != LINKS or min(capacities) < 1 or len(ports) != LINKS or min(ports) < 0:
         raise ValueError("a machine has a clock and a memory")
     try:
         begin(&job, len(steps), engines, cores)
@@ -873,7 +932,7 @@ def timing_run(
                 job.waits[2 * at + 1] = count
                 at += 1
         for at in range(LINKS):
-            job.links[at].capacity = capacities[at]
+            job.links[at].capacity, job.links[at].port = capacities[at], ports[at]
         job.code_link = CODE if code_apart else 0
         for at in range(engines):
             job.engines[at].mark, job.engines[at].depth = -lead_ps, depths[at]
@@ -981,14 +1040,15 @@ cdef int rank(Job *job) except -1:
 
 def forecast(
     commands, charge, int64_t cycle_ps, int64_t depth, int64_t latency_ps, int64_t fetch_rate, int64_t fetch_bytes,
-    capacities, bint by_need, depth_of, bint code_apart, bint by_layer, int64_t launch_ps,
+    capacities, ports, bint by_need, depth_of, bint code_apart, bint by_layer, int64_t launch_ps,
 ):
     """Picoseconds until the last command ends; 2^62 - 1 if that is later, or never happens.
 
     ``charge(work)``: (fixed ps, bytes that then flow, maximum bytes per second, part of the fixed ps that may overlap
     with older commands, part of that which is exclusive, link, share of the core's SRAM banks). ``capacities``: bytes
-    per second of each link. ``depth_of(unit)``: how many commands a unit may run at once. ``code_apart``: commands have
-    their own link. ``by_layer``: a layer begins when all commands of the previous one have ended, ``launch_ps`` later.
+    per second of each link, ``ports``: of one core at them, 0 = no limit. ``depth_of(unit)``: how many commands a unit
+    may run at once. ``code_apart``: commands have their own link. ``by_layer``: a layer begins when all commands of the
+    previous one have ended, ``launch_ps`` later.
     """
     cdef Job job
     cdef dict numbers = {}
@@ -1011,7 +1071,7 @@ def forecast(
             rank(&job)
             job.code_rank = -1
         for at in range(LINKS):
-            job.links[at].capacity = capacities[at]
+            job.links[at].capacity, job.links[at].port = capacities[at], ports[at]
         job.code_link = CODE if code_apart else 0
         job.cycle, job.depth, job.latency = cycle_ps, depth, latency_ps
         job.fetch_rate, job.fetch_bytes = fetch_rate, fetch_bytes

@@ -30,7 +30,7 @@ def forecast(commands: Sequence[Command], config: Config) -> int:
         return 0
     return _timeline.forecast(
         commands, _charges(config), cycles_to_ps(1, config.clock_hz), config.queue_depth,
-        dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config),
+        dma.latency_ps(config), dma.fetch_rate(config), FETCH_BYTES, dma.capacities(config), dma.ports(config),
         config.interconnect.arbitration == "need", functools.partial(_depth, config),
         config.interconnect.separate_code_port, config.compiler.one_by_one, config.compiler.layer_time_ps,
     )  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from npusim.dtypes import DType
 from npusim.hw.config import Config
-from npusim.hw.memory import ALIGNMENT, constants_side, dram_model
+from npusim.hw.memory import ALIGNMENT, constants_side
+from npusim.hw.units.dma import memory_bandwidth
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
@@ -222,8 +223,8 @@ def searched(
 
     return _Searched(
         *of_taps(kh, kw), move_prices(config).quick, of_taps,
-        acc_bytes(config), config.cores, input_copies(config), dram_model(config).bandwidth,
-        dram_model(constants_side(config)).bandwidth, config.interconnect.multicast, config.compiler.inputs_ahead,
+        acc_bytes(config), config.cores, input_copies(config), memory_bandwidth(config),
+        memory_bandwidth(constants_side(config)), config.interconnect.multicast, config.compiler.inputs_ahead,
         config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
         MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM, *code_bytes(config),
     )  # fmt: skip

@@ -106,6 +106,7 @@ TURNS: dict[str, Turn] = {
     "dram.latency": Turn("2 us", SLOWER),
     "dram.efficiency": Turn("1/4", SLOWER),
     "interconnect.bytes_per_cycle": Turn(2, SLOWER),
+    "interconnect.core_bytes_per_cycle": Turn(2, SLOWER),
     "interconnect.latency_cycles": Turn(1000, SLOWER),
     "interconnect.arbitration": Turn("fair"),
     "interconnect.multicast": Turn(False, SLOWER, {"cores": 2}),

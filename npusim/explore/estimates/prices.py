@@ -11,7 +11,7 @@ from npusim.explore.estimates.designs import Array, Designs
 from npusim.hw.actions import ACCUMULATORS, SRAM, actions
 from npusim.hw.config import Config
 from npusim.hw.cost import CostModel
-from npusim.hw.memory import constants_side, dram_model
+from npusim.hw.memory import constants_side
 from npusim.hw.units import dma
 from npusim.isa.matrix_types import rate_type
 from npusim.timing.tile_costs import MovePrices, move_pricing
@@ -71,10 +71,10 @@ def work(designs: Designs, work: VectorWork | ScalarWork | DmaWork) -> Array:
 
 
 def bandwidth(designs: Designs, *, constants: bool = False) -> Array:
-    """Bytes per second of the DRAM, or of the memory for constants."""
+    """Bytes per second that all cores together reach at the DRAM, or at the memory for constants."""
     if constants:
-        return designs.figure("constants", lambda config: dram_model(constants_side(config)).bandwidth)
-    return designs.figure("bandwidth", lambda config: dram_model(config).bandwidth)
+        return designs.figure("constants", lambda config: dma.memory_bandwidth(constants_side(config)))
+    return designs.figure("bandwidth", dma.memory_bandwidth)
 
 
 def channel(designs: Designs) -> Array:

@@ -2,8 +2,9 @@
 
     start    = setup + SRAM latency                                         cycles
     to DRAM  = interconnect latency + DRAM latency                          before the first datum
-    transfer = bus bytes / min(channel, interconnect, DRAM)                 bytes/s
+    transfer = bus bytes / min(channel, port, interconnect, DRAM)           bytes/s
     channel  = min(width * clock, max_outstanding * burst / latency)        Little's law
+    port     = interconnect.core_bytes_per_cycle * clock, shared by the channels of a core
     writing  = words of SRAM / clock - transfer                             if that is positive
     decoding = weights / rate of the decoder                                replaces writing if it is longer
 
@@ -85,6 +86,7 @@ class Channel:
         self._duplex, self._latency = dma.duplex, latency_ps(config)
         self._write_latency = self._latency if dma.write_latency_ps is None else dma.write_latency_ps
         self._channel_bandwidth = channel_bandwidth(config)
+        self._port = _port_bandwidth(config)
         self._in_flight = dma.in_flight
         self._config = config
 
@@ -111,7 +113,7 @@ class Channel:
             # its direction.
             way = max(model.transfer_bytes(replace(work, reads=0)), model.transfer_bytes(replace(work, writes=0)))
             both = max(ceil_div(bus_bytes * shared, self._bandwidth), ceil_div(way * shared, between))
-            bus_bytes, rate = both, rate * both // way
+            bus_bytes, rate = both, min(rate * both // way, self._port)
         # A write does not wait for data, so it may have its own latency. A copy reads first, so it has the latency of a
         # read.
         latency = self._latency if work.reads else self._write_latency
@@ -266,10 +268,28 @@ def gap_ps(config: Config) -> int:
 
 
 def channel_bandwidth(config: Config) -> int:
-    """Highest rate of one channel in bytes/s: its width, or its outstanding bursts."""
+    """Highest rate of one channel in bytes/s: its width, the port of its core, or its outstanding bursts."""
     dma, latency = config.dma, latency_ps(config)
-    width = dma.bytes_per_cycle * config.clock_hz
+    width = min(dma.bytes_per_cycle * config.clock_hz, _port_bandwidth(config))
     return width if not latency else max(1, min(width, dma.max_outstanding * dma.burst_bytes * 10**12 // latency))
+
+
+_NO_LIMIT = 1 << 62
+
+
+def _port_bandwidth(config: Config) -> int:
+    """Bandwidth in bytes/s of the port of one core."""
+    return config.interconnect.core_bytes_per_cycle * config.clock_hz or _NO_LIMIT
+
+
+def core_bandwidth(config: Config) -> int:
+    """Highest rate of all channels of one core in bytes/s."""
+    return min(config.dma.channels * channel_bandwidth(config), _port_bandwidth(config))
+
+
+def memory_bandwidth(config: Config) -> int:
+    """Bytes/s that the cores together can transfer: the minimum of the DRAM and the ports of all cores."""
+    return min(dram_model(config).bandwidth, config.cores * _port_bandwidth(config))
 
 
 def interconnect_bandwidth(config: Config) -> int:
@@ -307,6 +327,14 @@ def capacities(config: Config) -> list[int]:
     if config.interconnect.separate_code_port:
         found[Port.CODE] = fetch_rate(config)
     found[Port.EXCHANGE] = exchange_bandwidth(config) or found[Port.DRAM]
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def ports(config: Config) -> list[int]:
+    """Bandwidth in bytes/s of one core at each port, shared by its transfers; 0 = no limit."""
+    found = [side(config, port).interconnect.core_bytes_per_cycle * config.clock_hz for port in Port]
+    found[Port.CODE] = found[Port.EXCHANGE] = 0
     return found
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.sim.bandwidth import SharedLink
+from npusim.sim.bandwidth import NO_CORE, SharedLink
 from npusim.sim.clock import Clock
 from npusim.units import PS_PER_S
 
@@ -20,17 +21,23 @@ CAPACITY = st.integers(1, 20)
 
 RANKS = st.lists(st.integers(-1, 2), min_size=6, max_size=6)
 EQUAL = (0,) * 6
+CORES = st.lists(st.integers(-1, 2), min_size=6, max_size=6)
+NO_CORES = (NO_CORE,) * 6
+UNIT = 60**4
+"""Bytes. Shares of ports and links within three ranks are whole numbers of bytes if all sizes are multiples of it."""
 
 
-def simulate(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> tuple[list[int], SharedLink]:
-    """Return the end of each flow; capacity in bytes/ps."""
+def simulate(
+    flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL, cores: Sequence[int] = NO_CORES, port: int = 0
+) -> tuple[list[int], SharedLink]:
+    """Return the end of each flow; capacity and port in bytes/ps."""
     clock = Clock()
-    link = SharedLink(clock, capacity * PS_PER_S)
+    link = SharedLink(clock, capacity * PS_PER_S, port * PS_PER_S)
     ends = [-1] * len(flows)
 
     def start(number: int) -> None:
         _, size, cap = flows[number]
-        link.start(size, cap * PS_PER_S, lambda: ends.__setitem__(number, clock.now), ranks[number])
+        link.start(size, cap * PS_PER_S, lambda: ends.__setitem__(number, clock.now), ranks[number], cores[number])
 
     for number, (arrival, _, _) in enumerate(flows):
         clock.after(arrival, lambda _, number=number: start(number))  # type: ignore[misc]
@@ -63,7 +70,26 @@ def fair_rates(caps: dict[int, int], capacity: int) -> dict[int, int]:
     return rates
 
 
-def twin(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> list[int]:
+def filled(caps: dict[int, int], capacity: int, cores: dict[int, int], ports: dict[int, int]) -> dict[int, int]:
+    """Return max-min fair rates by filling: all rise together until the link, the port of their core or their own cap
+    is full. ``ports``: what each core's has left."""
+    rates = dict.fromkeys(caps, 0)
+    left, room = capacity, dict(ports)
+    while hungry := [flow for flow in caps if left and rates[flow] < caps[flow] and room.get(cores[flow], 1)]:
+        crowds = Counter(cores[flow] for flow in hungry)
+        limits = [room[core] // crowd for core, crowd in crowds.items() if core in room]
+        step = min(*(caps[flow] - rates[flow] for flow in hungry), left // len(hungry), *limits)
+        for flow in hungry:
+            rates[flow] += step
+            if cores[flow] in room:
+                room[cores[flow]] -= step
+        left -= step * len(hungry)
+    return rates
+
+
+def twin(
+    flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL, cores: Sequence[int] = NO_CORES, port: int = 0
+) -> list[int]:
     """Return the same ends, simulated one picosecond at a time."""
     arrivals = sorted(range(len(flows)), key=lambda number: flows[number][0])
     rank = {number: position for position, number in enumerate(arrivals)}
@@ -77,10 +103,16 @@ def twin(flows: list[Flow], capacity: int, ranks: Sequence[int] = EQUAL) -> list
             del left[number]
             here.remove(number)
         rest = capacity * PS_PER_S
+        ports = {core: port * PS_PER_S for core in cores if port and core != NO_CORE}
         for level in sorted({ranks[number] for number in here}):
             equals = [number for number in here if ranks[number] == level]
-            rates = fair_rates({rank[number]: flows[number][2] * PS_PER_S for number in equals}, rest)
+            caps = {rank[number]: flows[number][2] * PS_PER_S for number in equals}
+            of = {rank[number]: cores[number] for number in equals}
+            rates = filled(caps, rest, of, ports) if port else fair_rates(caps, rest)
             rest -= sum(rates.values())
+            for flow, rate in rates.items():
+                if of[flow] in ports:
+                    ports[of[flow]] -= rate
             for number in equals:
                 left[number] -= rates[rank[number]]
         now += 1
@@ -95,6 +127,49 @@ def test_every_flow_ends_when_the_twin_says(flows: list[Flow], capacity: int) ->
 @given(FLOWS, CAPACITY, RANKS)
 def test_every_flow_of_a_rank_ends_when_the_twin_says(flows: list[Flow], capacity: int, ranks: list[int]) -> None:
     assert simulate(flows, capacity, ranks)[0] == twin(flows, capacity, ranks)
+
+
+@given(FLOWS, CAPACITY, RANKS, CORES, st.integers(1, 12))
+def test_every_flow_of_a_core_ends_when_the_twin_says(
+    flows: list[Flow], capacity: int, ranks: list[int], cores: list[int], port: int
+) -> None:
+    scaled = [(arrival, size * UNIT, cap * UNIT) for arrival, size, cap in flows]
+    sizes = capacity * UNIT, ranks, cores, port * UNIT
+    assert simulate(scaled, *sizes)[0] == twin(scaled, *sizes)
+
+
+@given(FLOWS, CAPACITY, RANKS)
+def test_a_port_as_wide_as_the_link_changes_nothing(flows: list[Flow], capacity: int, ranks: list[int]) -> None:
+    assert simulate(flows, capacity, ranks, EQUAL, capacity)[0] == simulate(flows, capacity, ranks)[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(-1, 3)), min_size=1, max_size=8),
+    st.integers(1, 300), st.integers(1, 120),
+)  # fmt: skip
+def test_what_ports_and_link_allow_is_given_away(transfers: list[tuple[int, int]], capacity: int, port: int) -> None:
+    link = SharedLink(Clock(), capacity, port)
+    started = [link.start(1000, cap, lambda: None, core=core) for cap, core in transfers]
+    of_cores = [[each for each in started if each.core == core] for core in range(4)]
+    assert all(sum(each.rate for each in found) <= port for found in of_cores)
+    wanted = sum(min(port, sum(each.cap for each in found)) for found in of_cores)
+    free = sum(each.cap for each in started if each.core == NO_CORE)
+    assert sum(each.rate for each in started) == min(capacity, wanted + free)
+
+
+def test_a_core_gets_no_more_than_its_port_and_the_others_get_the_rest() -> None:
+    # Two flows of core 0 share its port of 4; the one of core 1 gets 4 of the 12 that the link has left.
+    flows, cores = [(0, 20, 10), (0, 20, 10), (0, 20, 10)], (0, 0, 1, 0, 0, 0)
+    assert simulate(flows, 16, EQUAL, cores, 4)[0] == [10, 10, 5]
+    # Without a port: 16 / 3 each.
+    assert simulate(flows, 16)[0] == [4, 4, 4]
+    # The port is wide, so the link is shared by all three.
+    assert simulate(flows, 6, EQUAL, cores, 4)[0] == [10, 10, 10]
+
+
+def test_a_lower_rank_takes_the_port_of_its_own_core_alone() -> None:
+    flows, cores = [(0, 16, 4), (0, 16, 4), (0, 16, 4)], (0, 0, 1, 0, 0, 0)
+    assert simulate(flows, 20, (0, 1, 1, 0, 0, 0), cores, 4)[0] == [4, 8, 4]
 
 
 def test_the_lower_rank_has_all_that_it_can_use() -> None:

@@ -96,6 +96,22 @@ def test_transfers_that_are_waited_for_at_once_share_the_dram() -> None:
         assert loads_of(program, config) == [("core0.dma0", begin, first), ("core0.dma1", begin + NS, first + rest)]
 
 
+def test_channels_share_the_port_of_their_core_and_no_other() -> None:
+    config = TWO_CHANNELS.with_(**{"cores": 2, "interconnect.core_bytes_per_cycle": 2})
+    stream = Stream()
+    loads = [
+        stream.dma(copy(0, region(1), 512), channel=channel, core=core) for core, channel in ((0, 0), (1, 0), (1, 1))
+    ]
+    stream.vector(add(0x1800, 0x1800, 0x1800, 8), *loads)
+    program = stream.program(scratch=512)
+    found = {unit: (start, end - START - LATENCY) for unit, start, end in loads_of(program, config)}
+    begin = found["core0.dma0"][0]
+    # The port of core 1 carries 2 bytes a ns: those of one channel for the first ns, then of both.
+    assert found["core0.dma0"] == (begin, begin + 256 * NS)
+    assert found["core1.dma0"] == (begin + NS, begin + NS + 511 * NS)
+    assert found["core1.dma1"] == (begin + 2 * NS, begin + NS + 512 * NS)
+
+
 def test_a_transfer_to_two_cores_takes_the_time_of_one() -> None:
     config = TINY.with_(**{"cores": 2, "interconnect.multicast": True})
     stream = Stream()

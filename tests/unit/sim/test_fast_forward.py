@@ -73,9 +73,9 @@ def both(program: Program, config: Config, view: Callable[[Program, Config], Any
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(actions(), min_size=1, max_size=24), CONFIGS, st.sampled_from(["need", "fair"]))
-def test_nothing_differs_for_any_stream(plan: list[Action], config: Config, arbitration: str) -> None:
-    config = config.with_(**{"interconnect.arbitration": arbitration})
+@given(st.lists(actions(), min_size=1, max_size=24), CONFIGS, st.sampled_from(["need", "fair"]), st.integers(0, 9))
+def test_nothing_differs_for_any_stream(plan: list[Action], config: Config, arbitration: str, port: int) -> None:
+    config = config.with_(**{"interconnect.arbitration": arbitration, "interconnect.core_bytes_per_cycle": port})
     one, other = both(build(plan, config).program(scratch=65536), config)
     assert one == other
 
@@ -103,6 +103,7 @@ def test_nothing_differs_for_any_kind(run: list[FastForward]) -> None:
         ("edge", {"dma.channels": 4, "interconnect.arbitration": "fair"}),
         pytest.param("edge", {"cores": 2, "queue_depth": 1}, marks=pytest.mark.slow),
         ("edge", {"sram.banks": 2, "dram.bandwidth": "1 GB/s"}),
+        ("edge", {"cores": 3, "interconnect.core_bytes_per_cycle": 5}),
         pytest.param("mobile", {}, marks=pytest.mark.slow),
         ("nvdla_small", {}),  # units look ahead
         ("edge", {"dma.in_flight": 4, "vector.setup_hidden": True, "interconnect.separate_code_port": True}),
@@ -204,8 +205,10 @@ def decoded(stream: Stream, config: Config = TINY) -> list[Step]:
 
 def course(found: list[Step], config: Config = TINY, engines: int | None = None) -> TimingRun | None:
     depths = UnitLayout(config).depths if engines is None else (1,) * engines
-    rates = [10**9] * len(Port)
-    return timing_run(found, depths, config.cores, 0, 1000, 0, False, 4, 1000, 10**9, 4096, rates, -1, True, 0, False)
+    rates, ports = [10**9] * len(Port), [0] * len(Port)
+    return timing_run(
+        found, depths, config.cores, 0, 1000, 0, False, 4, 1000, 10**9, 4096, rates, ports, -1, True, 0, False
+    )
 
 
 def test_a_job_that_never_ends_is_for_the_stepper() -> None:
