@@ -98,7 +98,7 @@ EXPORT int ANeuralNetworks_getDeviceCount(uint32_t *numDevices)
 
 EXPORT int64_t ANeuralNetworks_getRuntimeFeatureLevel(void)
 {
-    return ANEURALNETWORKS_FEATURE_LEVEL_5;
+    return ANEURALNETWORKS_FEATURE_LEVEL_8;
 }
 
 EXPORT uint64_t ANeuralNetworks_getDefaultLoopTimeout(void)

@@ -226,11 +226,16 @@ class OperationType(enum.IntEnum):
     HARD_SWISH = 99
     FILL = 100
     RANK = 101
+    # Of later versions of the AIDL interface; see operations.versions.
+    BATCH_MATMUL = 102
+    PACK = 103
+    MIRROR_PAD = 104
+    REVERSE = 105
     OEM_OPERATION = 10000
 
 
 class OperationTypeRange(enum.IntEnum):
-    """Ranges of operation type values."""
+    """Ranges of operation type values in HAL 1.3."""
 
     FUNDAMENTAL_MIN = 0
     FUNDAMENTAL_MAX = 101

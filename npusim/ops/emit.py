@@ -78,3 +78,28 @@ class Emitter:
         shape = [1] * rank
         shape[axis] = vector.size
         return self.reshape(vector, shape)
+
+    def stack(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """Tensors of one shape joined along a new dimension before dimension ``axis``."""
+        shape = parts[0].shape
+        grown = [self.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts]
+        return grown[0] if len(grown) == 1 else self.emit("concat", grown, {"axis": axis})
+
+    def reverse(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """x with its elements along some dimensions in reverse order."""
+        turned = [axis for axis in axes if x.shape[axis] > 1]
+        if not turned:
+            return x
+        starts = tuple(dim - 1 if axis in turned else 0 for axis, dim in enumerate(x.shape))
+        steps = tuple(-1 if axis in turned else 1 for axis in range(len(x.shape)))
+        return self.emit("slice", [x], {"starts": starts, "steps": steps, "sizes": x.shape})
+
+    def mirror_pad(self, x: Tensor, pads: Sequence[Sequence[int]], *, edge: bool) -> Tensor:
+        """x with mirrored elements around it; ``pads``: how many before and after each dimension, at most its size with
+        the edge itself, one less without."""
+        for axis, (before, after) in enumerate(pads):
+            if before or after:
+                places = np.arange(x.shape[axis], dtype=np.int32)
+                index = self.const(np.pad(places, (before, after), "symmetric" if edge else "reflect"))
+                x = self.emit("gather", [x, index], {"axis": axis})
+        return x

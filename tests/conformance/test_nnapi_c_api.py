@@ -12,7 +12,16 @@ import pytest
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import Model, Operand, OperandLifeTime, Subgraph
 from tests.support.nnapi.c_api import Api, ChannelQuant, address, compiled, handles, operand_type, u32s
-from tests.support.nnapi_examples.examples import Array, Get, Record, available, build_model, examples
+from tests.support.nnapi_examples.examples import (
+    AIDL_VERSIONS,
+    VERSIONS,
+    Array,
+    Get,
+    Record,
+    available,
+    build_model,
+    examples,
+)
 from tests.support.nnapi_examples.running import differences
 
 pytestmark = pytest.mark.skipif(not available(), reason="the NNAPI conformance examples are not here")
@@ -88,7 +97,11 @@ def burst(api: Api, compilation: int, execution: int) -> int:
     return int(result)
 
 
-WAYS = {"compute": compute, "startCompute": start, "fenced": fenced, "burst": burst}
+def reusable(api: Api, compilation: int, execution: int) -> int:
+    return int(api.Execution_compute(execution) or api.Execution_compute(execution))
+
+
+WAYS = {"compute": compute, "startCompute": start, "fenced": fenced, "burst": burst, "reusable": reusable}
 Way = Callable[[Api, int, int], int]
 
 
@@ -97,6 +110,8 @@ def run(api: Api, rec: Record, get: Get, way: Way) -> str:
     model, inputs, expected = build_model(rec, get)
     compilation = compiled(api, Client(api, model).model)
     execution = api.make("Execution_create", compilation)
+    if way is reusable:
+        api.ok("Execution_setReusable", execution, True)
     if "infinite" in rec["test"]:
         api.ok("Execution_setLoopTimeout", execution, 1_000_000)
     arrays = [None if array is None else np.ascontiguousarray(array) for array in inputs]
@@ -139,11 +154,11 @@ def _shaped(api: Api, execution: int, index: int, array: Array) -> Array:
     return array.reshape(tuple(dims))
 
 
-def failures(ways: Sequence[str], part: slice) -> dict[str, str]:
+def failures(ways: Sequence[str], part: slice, versions: Sequence[str] = VERSIONS) -> dict[str, str]:
     """Return the failures in a part of the examples by name and way."""
     api = Api()
     found = {}
-    for rec, get in list(examples())[part]:
+    for rec, get in list(examples(versions))[part]:
         for way in ways:
             if way == "burst" and "infinite" in rec["test"]:
                 continue
@@ -158,6 +173,10 @@ def failures(ways: Sequence[str], part: slice) -> dict[str, str]:
 @pytest.mark.parametrize(("number", "way"), list(enumerate(WAYS)))
 def test_a_sample_of_the_examples(number: int, way: str) -> None:
     assert not failures([way], slice(number * 8, None, 32))
+
+
+def test_examples_of_the_newest_levels_in_every_way() -> None:
+    assert not failures(list(WAYS), slice(None), AIDL_VERSIONS)
 
 
 @pytest.mark.slow

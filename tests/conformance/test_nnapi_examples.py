@@ -10,11 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal.nnapi import open_device
+from hal.nnapi import aidl, open_device
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, Model, OptionalTimeoutDuration
-from tests.support.nnapi.client import EXECUTORS, Frame, prepared_model
-from tests.support.nnapi_examples.examples import VERSIONS, Array, Get, Record, available, build_model, examples
+from tests.support.nnapi.client import EXECUTORS, Frame, aidl_model, aidl_prepare, prepare, prepared_model
+from tests.support.nnapi_examples.examples import (
+    AIDL_VERSIONS,
+    VERSIONS,
+    Array,
+    Get,
+    Record,
+    available,
+    build_model,
+    examples,
+)
 from tests.support.nnapi_examples.running import differences
 from tests.support.nnapi_examples.variants import VARIANTS, attempt
 
@@ -29,7 +38,7 @@ SAMPLE = 24
 """By default one example in this many runs in each way of execution other than the plain one, one in half as many in
 each variant, and one in an eighth as many in the plain way. The slow tests run all of them."""
 
-WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst")
+WITHOUT_LOOP_TIMEOUT = ("burst", "aidl burst", "aidl reusable")
 """Ways that run an endless loop until the interface's default time limit, which takes seconds to simulate."""
 
 
@@ -42,10 +51,14 @@ def device() -> Iterator[Any]:
 def problems(device: Any, rec: Record, get: Get, ways: Sequence[str]) -> list[str]:
     """Return what is wrong with an example, with the way of execution."""
     model, inputs, expected = build_model(rec, get)
-    status, supported = device.getSupportedOperations_1_3(model)
-    if status != ErrorStatus.NONE or not all(supported):
-        return [f"support: {status.name} {supported}"]
-    prepared = prepared_model(device, model)
+    if rec["version"] in AIDL_VERSIONS:
+        supported = aidl.device(device).getSupportedOperations(aidl_model(model))
+    else:
+        status, supported = device.getSupportedOperations_1_3(model)
+        assert status is ErrorStatus.NONE
+    if not all(supported):
+        return [f"support: {supported}"]
+    prepared = aidl_prepared(device, model) if rec["version"] in AIDL_VERSIONS else prepared_model(device, model)
     found = []
     endless = "infinite" in rec["test"]
     for way in ways:
@@ -59,6 +72,21 @@ def problems(device: Any, rec: Record, get: Get, ways: Sequence[str]) -> list[st
         if bool(problem) != bool(rec["expectFailure"]):
             found.append(f"{way}: {problem or 'must fail'}")
     return found
+
+
+def aidl_prepared(device: Any, model: Model) -> Any:
+    """The prepared model of HAL 1.3 that the AIDL interface made."""
+    launched, status, prepared = aidl_prepare(device, model)
+    assert (launched, status) == (ErrorStatus.NONE, ErrorStatus.NONE)
+    return prepared.prepared
+
+
+@pytest.mark.parametrize("version", AIDL_VERSIONS)
+def test_hal_1_3_refuses_what_came_later(device: Any, version: str) -> None:
+    for rec, get in examples([version]):
+        model, _, _ = build_model(rec, get)
+        assert device.getSupportedOperations_1_3(model) == (ErrorStatus.INVALID_ARGUMENT, []), rec["test"]
+        assert prepare(device, model) == (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.INVALID_ARGUMENT, None)
 
 
 def _execute(
@@ -94,8 +122,8 @@ def _size(rec: Record, index: int, dtype: np.dtype[Any]) -> int:
 
 
 def failures(device: Any, version: str, ways: Sequence[str], part: slice) -> dict[str, list[str]]:
-    """Return the failures in a part of the examples by name."""
-    chosen = list(examples([version]))[part]
+    """Return the failures in a part of the examples by name; of the newest versions, which have few, all are run."""
+    chosen = list(examples([version]))[slice(None) if version in AIDL_VERSIONS else part]
     return {rec["test"]: found for rec, get in chosen if (found := problems(device, rec, get, ways))}
 
 

@@ -18,7 +18,7 @@ from hal.nnapi.types import SymmPerChannelQuantParams as Channels
 from hal.nnapi.validation import validate_model
 from tests.support.nnapi.valid_models import ALL
 
-CODES = (0, 1, 2, 3, 4, 15, 16, 96, 101, 102, 10000, 10001)
+CODES = (0, 1, 2, 3, 4, 15, 16, 96, 101, 102, 105, 106, 10000, 10001)
 LIMITS = (*CODES, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 64, -1, -(1 << 31))
 NUMBERS = st.one_of(st.sampled_from(LIMITS), st.integers())
 OBJECTS = st.one_of(

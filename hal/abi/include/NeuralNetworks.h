@@ -1,4 +1,4 @@
-/* The NNAPI C API, feature levels 1 to 5, as libneuralnetworks.so of npusim offers it.
+/* The NNAPI C API, feature levels 1 to 8, as libneuralnetworks.so of npusim offers it.
  *
  * Names, values and layouts are those of Android's interface, so that a client compiled against its header runs with
  * this library and the other way round. The descriptions are npusim's own and say what this implementation does;
@@ -164,6 +164,10 @@ typedef enum {
     ANEURALNETWORKS_HARD_SWISH = 99,
     ANEURALNETWORKS_FILL = 100,
     ANEURALNETWORKS_RANK = 101,
+    ANEURALNETWORKS_BATCH_MATMUL = 102,
+    ANEURALNETWORKS_PACK = 103,
+    ANEURALNETWORKS_MIRROR_PAD = 104,
+    ANEURALNETWORKS_REVERSE = 105,
     ANEURALNETWORKS_OEM_OPERATION = 10000,
 } OperationCode;
 
@@ -217,6 +221,9 @@ typedef enum {
     ANEURALNETWORKS_FEATURE_LEVEL_3 = 29,
     ANEURALNETWORKS_FEATURE_LEVEL_4 = 30,
     ANEURALNETWORKS_FEATURE_LEVEL_5 = 31,
+    ANEURALNETWORKS_FEATURE_LEVEL_6 = 1000006,
+    ANEURALNETWORKS_FEATURE_LEVEL_7 = 1000007,
+    ANEURALNETWORKS_FEATURE_LEVEL_8 = 1000008,
 } FeatureLevelCode;
 
 enum {

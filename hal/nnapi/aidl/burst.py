@@ -17,15 +17,16 @@ from ..memory.pools import Kept, PoolMappings
 from ..types import ErrorStatus
 from ..validation.fields import MalformedError, integer, items
 from .border import raises_status
+from .config import checked_config
 from .request import request_to_1_3, result_of, time_to_1_3
-from .types import OMITTED, ExecutionConfig, ExecutionResult
+from .types import OMITTED, ExecutionConfig, ExecutionResult, Interface
 
 NO_IDENTITY = -1
 """The token of memory that is used only once."""
 MAX_TOKEN = (1 << 63) - 1
 
 
-class Burst:
+class Burst(Interface):
     """IBurst. Its methods raise ServiceSpecificException and nothing else."""
 
     def __init__(self, prepared: PreparedModel) -> None:
@@ -65,11 +66,10 @@ class Burst:
     def executeSynchronouslyWithConfig(
         self, request: Any, memoryIdentifierTokens: Sequence[int], config: ExecutionConfig, deadlineNs: int = OMITTED
     ) -> ExecutionResult:
-        """The same with a configuration; this driver ignores hints of vendors."""
-        if not isinstance(config, ExecutionConfig):
-            raise invalid_argument(f"config must be an ExecutionConfig, got {config!r}")
+        """The same with a configuration. Vendor hints are checked; this driver follows none."""
+        given = checked_config(config)
         return self.executeSynchronously(
-            request, memoryIdentifierTokens, config.measureTiming, deadlineNs, config.loopTimeoutDurationNs
+            request, memoryIdentifierTokens, given.measureTiming, deadlineNs, given.loopTimeoutDurationNs
         )
 
     @raises_status

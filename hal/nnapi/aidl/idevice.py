@@ -14,14 +14,16 @@ from ..driver.device import Device
 from ..driver.prepared import PreparedModel
 from ..errors import invalid_argument
 from ..memory import Memory
+from ..operations.versions import NEWEST
 from ..types import BufferDesc, BufferRole, Capabilities, DeviceType, ErrorStatus, Extension
 from ..validation.fields import instance, items
 from .border import raises_status
+from .config import check_hints
 from .memory import to_memory
 from .model import model_to_1_3
 from .prepared import AidlPreparedModel, handles_of
 from .request import time_to_1_3
-from .types import DeviceBuffer, NumberOfCacheFiles, PrepareModelConfig, ServiceSpecificException
+from .types import DeviceBuffer, Interface, NumberOfCacheFiles, PrepareModelConfig, ServiceSpecificException
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ def device(idevice: Device) -> AidlDevice:
     return AidlDevice(idevice)
 
 
-class AidlDevice:
+class AidlDevice(Interface):
     """IDevice."""
 
     def __init__(self, idevice: Device) -> None:
@@ -55,7 +57,7 @@ class AidlDevice:
     @raises_status
     def getSupportedOperations(self, model: Any) -> list[bool]:
         """For each operation of the main subgraph whether it is supported."""
-        return _result(self._device.getSupportedOperations_1_3(model_to_1_3(model)))
+        return _result(self._device.supported(model_to_1_3(model), NEWEST))
 
     @raises_status
     def getType(self) -> DeviceType:
@@ -83,16 +85,7 @@ class AidlDevice:
         failure."""
 
         def launch(adapter: _Callback) -> ErrorStatus:
-            return self._device.prepareModel_1_3(
-                model_to_1_3(model),
-                preference,
-                priority,
-                time_to_1_3(deadlineNs, "deadlineNs"),
-                handles_of(modelCache),
-                handles_of(dataCache),
-                token,
-                adapter,
-            )
+            return self._prepare(model, preference, priority, deadlineNs, modelCache, dataCache, token, adapter)
 
         _launch(launch, callback)
 
@@ -112,16 +105,44 @@ class AidlDevice:
 
     @raises_status
     def prepareModelWithConfig(self, model: Any, config: PrepareModelConfig, callback: Any) -> None:
-        """As ``prepareModel``. This driver ignores vendor hints."""
-        instance(config, PrepareModelConfig, "config")
-        self.prepareModel(
-            model,
-            config.preference,
-            config.priority,
-            config.deadlineNs,
-            config.modelCache,
-            config.dataCache,
-            config.cacheToken,
+        """As ``prepareModel``. Vendor hints are checked; this driver follows none."""
+
+        def launch(adapter: _Callback) -> ErrorStatus:
+            given = instance(config, PrepareModelConfig, "config")
+            check_hints(given.compilationHints, given.extensionNameToPrefix, "compilationHints")
+            return self._prepare(
+                model,
+                given.preference,
+                given.priority,
+                given.deadlineNs,
+                given.modelCache,
+                given.dataCache,
+                given.cacheToken,
+                adapter,
+            )
+
+        _launch(launch, callback)
+
+    def _prepare(
+        self,
+        model: Any,
+        preference: int,
+        priority: int,
+        deadlineNs: int,
+        modelCache: Sequence[int],
+        dataCache: Sequence[int],
+        token: bytes,
+        callback: _Callback,
+    ) -> ErrorStatus:
+        return self._device.prepare(
+            lambda: model_to_1_3(model),
+            NEWEST,
+            preference,
+            priority,
+            time_to_1_3(deadlineNs, "deadlineNs"),
+            handles_of(modelCache),
+            handles_of(dataCache),
+            token,
             callback,
         )
 
@@ -140,7 +161,7 @@ class AidlDevice:
         return DeviceBuffer(AidlBuffer(buffer), token)
 
 
-class AidlBuffer:
+class AidlBuffer(Interface):
     """IBuffer."""
 
     def __init__(self, buffer: Any) -> None:

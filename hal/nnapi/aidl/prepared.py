@@ -13,11 +13,12 @@ from ..types import ErrorStatus, Request
 from ..validation.fields import items
 from .border import raises_status
 from .burst import Burst
+from .config import checked_config
 from .request import request_to_1_3, result_of, time_to_1_3
-from .types import ExecutionConfig, ExecutionResult, FencedExecutionResult, Timing
+from .types import ExecutionConfig, ExecutionResult, FencedExecutionResult, Interface, Timing
 
 
-class AidlPreparedModel:
+class AidlPreparedModel(Interface):
     """IPreparedModel."""
 
     def __init__(self, prepared: PreparedModel) -> None:
@@ -33,8 +34,8 @@ class AidlPreparedModel:
 
     @raises_status
     def executeSynchronouslyWithConfig(self, request: Any, config: ExecutionConfig, deadlineNs: int) -> ExecutionResult:
-        """The same with a configuration; this driver ignores hints of vendors."""
-        return _execute(self.prepared, request_to_1_3(request), config, deadlineNs)
+        """The same with a configuration. Vendor hints are checked; this driver follows none."""
+        return _execute(self.prepared, request_to_1_3(request), checked_config(config), deadlineNs)
 
     @raises_status
     def executeFenced(
@@ -55,7 +56,8 @@ class AidlPreparedModel:
         self, request: Any, waitFor: Sequence[int], config: ExecutionConfig, deadlineNs: int, durationNs: int
     ) -> FencedExecutionResult:
         """The same with a configuration."""
-        return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, config, deadlineNs, durationNs)
+        given = checked_config(config)
+        return _execute_fenced(self.prepared, request_to_1_3(request), waitFor, given, deadlineNs, durationNs)
 
     @raises_status
     def configureExecutionBurst(self) -> Burst:
@@ -66,10 +68,10 @@ class AidlPreparedModel:
     @raises_status
     def createReusableExecution(self, request: Any, config: ExecutionConfig) -> AidlExecution:
         """A request that is executed again and again."""
-        return AidlExecution(self.prepared, request_to_1_3(request), config)
+        return AidlExecution(self.prepared, request_to_1_3(request), checked_config(config))
 
 
-class AidlExecution:
+class AidlExecution(Interface):
     """IExecution: one request, whose pools stay mapped."""
 
     def __init__(self, prepared: PreparedModel, request: Request, config: ExecutionConfig) -> None:
@@ -92,7 +94,7 @@ class AidlExecution:
         return _execute_fenced(self._prepared, self._request, waitFor, self._config, deadlineNs, durationNs)
 
 
-class AidlFencedCallback:
+class AidlFencedCallback(Interface):
     """IFencedExecutionCallback."""
 
     def __init__(self, callback: FencedCallback) -> None:

@@ -34,6 +34,23 @@ EXTENSION_TYPE_HIGH_BITS_PREFIX = 15
 EXTENSION_TYPE_LOW_BITS_TYPE = 16
 OMITTED = -1
 """A deadline, a duration or a time that is not given."""
+INTERFACE_VERSION = 4
+"""android.hardware.neuralnetworks-V4: NNAPI feature level 8."""
+INTERFACE_HASH = "53178f8de9b8861df391cf0593f6f3e08adad33d"
+"""Of the frozen version 4: the file neuralnetworks/aidl/aidl_api/android.hardware.neuralnetworks/4/.hash in
+platform/hardware/interfaces of the Android Open Source Project."""
+
+
+class Interface:
+    """The methods that every AIDL interface has."""
+
+    def getInterfaceVersion(self) -> int:
+        """The version of the interface."""
+        return INTERFACE_VERSION
+
+    def getInterfaceHash(self) -> str:
+        """The hash of the frozen interface."""
+        return INTERFACE_HASH
 
 
 class ServiceSpecificException(Exception):  # noqa: N818 - the interface's name

@@ -6,8 +6,8 @@ import enum
 
 from ..types import ErrorStatus, Priority
 
-FEATURE_LEVEL = 31
-"""ANEURALNETWORKS_FEATURE_LEVEL_5: of the runtime, and of every device."""
+FEATURE_LEVEL = 1_000_008
+"""ANEURALNETWORKS_FEATURE_LEVEL_8: of the runtime, and of every device."""
 MAX_COPIED_BYTES = 128
 """ANEURALNETWORKS_MAX_SIZE_OF_IMMEDIATELY_COPIED_VALUES."""
 NOT_AVAILABLE = 0xFFFF_FFFF_FFFF_FFFF

@@ -11,7 +11,7 @@ from ..aidl import types as aidl_types
 from ..aidl.model import model_to_1_3
 from ..errors import InvalidModelError, StatusError
 from ..operations.signature import operation_name
-from ..types import ExtraParams, OperandType, OperationType, OperationTypeRange, SymmPerChannelQuantParams
+from ..types import ExtraParams, OperandType, SymmPerChannelQuantParams
 from ..validation import validate_model
 from . import extensions, pointers
 from .codes import MAX_COPIED_BYTES, ApiError, ResultCode, bad_data, bad_state
@@ -110,8 +110,7 @@ class Model(BuiltModel):
     def add_operation(self, kind: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Add an operation. The order is free and may differ from the order of execution."""
         self._check_open("addOperation")
-        known = kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationType.OEM_OPERATION
-        if not known and extensions.context().operation(kind) is None:
+        if not extensions.context().knows_operation(kind):
             raise bad_data(f"operation type {kind} is not known")
         self._check_indexes(inputs, "inputs")
         self._check_indexes(outputs, "outputs")

@@ -139,25 +139,27 @@ class Device:
     @never_raises(list)
     def getSupportedOperations(self, model: v1_0.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.0: for each operation whether it is supported."""
-        return self._supported(v1_0.converted(v1_0.model_to_1_3, model), V1_0)
+        return self.supported(v1_0.converted(v1_0.model_to_1_3, model), V1_0)
 
     @never_raises(list)
     def getSupportedOperations_1_1(self, model: v1_1.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.1: likewise."""
-        return self._supported(v1_0.converted(v1_1.model_to_1_3, model), V1_1)
+        return self.supported(v1_0.converted(v1_1.model_to_1_3, model), V1_1)
 
     @never_raises(list)
     def getSupportedOperations_1_2(self, model: v1_2.Model) -> tuple[ErrorStatus, list[bool]]:
         """1.2: likewise."""
-        return self._supported(v1_0.converted(v1_2.model_to_1_3, model), V1_2)
+        return self.supported(v1_0.converted(v1_2.model_to_1_3, model), V1_2)
 
     @never_raises(list)
     def getSupportedOperations_1_3(self, model: Model) -> tuple[ErrorStatus, list[bool]]:
         """1.3: for each operation of the main subgraph whether it is supported; for IF and WHILE, with all operations
         that they refer to."""
-        return self._supported(model, V1_3)
+        return self.supported(model, V1_3)
 
-    def _supported(self, model: Model, version: Version) -> tuple[ErrorStatus, list[bool]]:
+    @never_raises(list)
+    def supported(self, model: Model, version: Version) -> tuple[ErrorStatus, list[bool]]:
+        """Not part of the interface: ``getSupportedOperations`` of any version."""
         self._engine.check_available()
         with self._engine.limited(None, "getSupportedOperations"):  # the caller may have its own limit
             return ErrorStatus.NONE, [
@@ -176,13 +178,13 @@ class Device:
     def prepareModel(self, model: v1_0.Model, callback: Any) -> ErrorStatus:
         """1.0: start to prepare a model. Returns the status of the launch."""
         convert = partial(v1_0.converted, v1_0.model_to_1_3, model)
-        return older_status(self._prepare(convert, V1_0, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
+        return older_status(self.prepare(convert, V1_0, FAST, MEDIUM, None, (), (), NO_TOKEN, callback))
 
     @never_raises()
     def prepareModel_1_1(self, model: v1_1.Model, preference: ExecutionPreference | int, callback: Any) -> ErrorStatus:
         """1.1: likewise, with a preference."""
         convert = partial(v1_0.converted, v1_1.model_to_1_3, model)
-        return older_status(self._prepare(convert, V1_1, preference, MEDIUM, None, (), (), NO_TOKEN, callback))
+        return older_status(self.prepare(convert, V1_1, preference, MEDIUM, None, (), (), NO_TOKEN, callback))
 
     @never_raises()
     def prepareModel_1_2(
@@ -197,7 +199,7 @@ class Device:
         """1.2: likewise, with files for the compilation cache."""
         convert = partial(v1_0.converted, v1_2.model_to_1_3, model)
         return older_status(
-            self._prepare(convert, V1_2, preference, MEDIUM, None, modelCache, dataCache, token, callback)
+            self.prepare(convert, V1_2, preference, MEDIUM, None, modelCache, dataCache, token, callback)
         )
 
     @never_raises()
@@ -213,9 +215,7 @@ class Device:
         callback: Any,
     ) -> ErrorStatus:
         """1.3: start to prepare a model and store it in the cache files, if any. Returns the status of the launch."""
-        return self._prepare(
-            lambda: model, V1_3, preference, priority, deadline, modelCache, dataCache, token, callback
-        )
+        return self.prepare(lambda: model, V1_3, preference, priority, deadline, modelCache, dataCache, token, callback)
 
     @never_raises()
     def prepareModelFromCache(
@@ -240,7 +240,8 @@ class Device:
 
         return self._launch(check, MEDIUM, deadline, callback)
 
-    def _prepare(
+    @never_raises()
+    def prepare(
         self,
         model: Callable[[], Model],
         version: Version,
@@ -252,6 +253,9 @@ class Device:
         token: bytes,
         callback: Any,
     ) -> ErrorStatus:
+        """Not part of the interface: ``prepareModel`` of any version. ``model``: returns the model; its exceptions
+        become the status."""
+
         def check(preparation: Preparation) -> Callable[[], PreparedModel]:
             return preparation.from_model(model(), version, preference, modelCache, dataCache, token)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from npusim.runtime import Executor
 
 from ..operations.signature import operation_name
-from ..operations.versions import V1_3, Version
+from ..operations.versions import NEWEST, Version
 from ..plan import Support
 from ..types import Model
 from .preparation import compiler, constants_of, own_model, scope_of, vocabulary_of
@@ -26,7 +26,7 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(executor: Executor, model: Model, version: Version = V1_3) -> list[OperationSupport]:
+def explain(executor: Executor, model: Model, version: Version = NEWEST) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in order. Unsupported ones are logged, one line each.
 
     An operation whose constants are in unreadable memory is not supported. Raises InvalidModelError, and FileCutError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..types import OperationType
 from .signature import Form, type_name
-from .versions import Version
+from .versions import Version, operation_version
 from .view import OpView
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Definition:
 
     ``signatures``: the legal types of inputs and outputs, as a set, or as a function if the set is not finite.
     ``optional``: inputs that may be omitted (NO_VALUE) although they are listed. ``rules`` apply to every model.
-    ``lower`` adds operators to a Graph; all shapes are known. The signatures are those of HAL 1.3; ``later``: features
-    that older versions with the same operation and types lack.
+    ``lower`` adds operators to a Graph; all shapes are known. The signatures are those of the newest version;
+    ``later``: features that older versions with the same operation and types lack.
     """
 
     type: OperationType | int
@@ -51,6 +51,9 @@ class Definition:
 
     def too_new(self, view: OpView, version: Version) -> str | None:
         """The feature of a valid operation that a version of the interface lacks, or None."""
+        since = operation_version(view.operation.type)
+        if since is not None and since > version:
+            return f"came with version {since} of the interface, this model comes by {version}"
         for brought, uses in self.later:
             if brought > version and uses(view):
                 return f"{uses.__doc__} came with version {brought} of the interface, this model comes by {version}"

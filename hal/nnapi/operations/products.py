@@ -35,17 +35,21 @@ def factors(op: Lowering) -> tuple[Tensor, Tensor, dict[str, Any]]:
     return op.tensor(X), op.tensor(FILTER), {"x_zero": op.view.inputs[X].zeroPoint, "w_zero": w_zero}
 
 
-def give_product(op: Lowering, product: Tensor, axis: int, activation: int) -> None:
+def give_product(op: Lowering, product: Tensor, axis: int, activation: int | None = None) -> None:
     """Output 0 is a sum of products (INT32 of quantised operands), its channels on dimension ``axis``, after the fused
-    activation that input ``activation`` names."""
-    if not is_quantised(op):
-        op.give(op.activate(product, activation))
-        return
+    activation that input ``activation`` names, if any."""
+    if is_quantised(op):
+        product = _real_product(op, product, axis)
+    if activation is not None:
+        product = op.activate(product, activation)
+    op.give_real(product)
+
+
+def _real_product(op: Lowering, product: Tensor, axis: int) -> Tensor:
     dims = [1] * len(product.shape)
     scales = product_scales(op.view)
     dims[axis] = scales.size
-    real = op.add("dequantize", [product, op.f32(scales.reshape(dims)), op.i32(0)], {"to": DType.FLOAT32})
-    op.give_real(op.activate(real, activation))
+    return op.add("dequantize", [product, op.f32(scales.reshape(dims)), op.i32(0)], {"to": DType.FLOAT32})
 
 
 def product_scales(view: OpView) -> Array:

@@ -38,6 +38,17 @@ def same_quantisation(index: int) -> Rule:
     return stated(f"input {index} and output 0 must have the same scale and zero point", rule)
 
 
+def same_rank(*indexes: int) -> Rule:
+    """The rule that these inputs and output 0 have one rank."""
+
+    def rule(view: OpView) -> bool:
+        shapes = [*(view.dims(index) for index in indexes), view.out_dims()]
+        return len({len(dims) for dims in shapes if dims is not None}) <= 1
+
+    names = ", ".join(f"input {index}" for index in indexes)
+    return stated(f"{names} and output 0 must have the same rank", rule)
+
+
 def scalars(message: str, test: Callable[[Any], bool], *indexes: int) -> Rule:
     """The rule that these scalar inputs pass a test, as far as they are known."""
     return stated(message, lambda view: all((x := view.scalar(index)) is None or test(x) for index in indexes))

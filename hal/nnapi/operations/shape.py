@@ -1,5 +1,5 @@
-"""RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE, STRIDED_SLICE, SPLIT, CONCATENATION, TILE, GATHER, FILL, RANK:
-operations that move, select or repeat elements."""
+"""RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, SLICE, STRIDED_SLICE, SPLIT, CONCATENATION, PACK, REVERSE, TILE, GATHER,
+FILL, RANK: operations that move, select or repeat elements."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from npusim.isa.functions import Binary
 from ..types import OperationType
 from .definition import define
 from .lowering import InvalidOperationError, Lowering, normal_axis
-from .rules import axis_of, one_each, rank_at_most, ranks, same_quantisation
+from .rules import axis_of, input_types, one_each, rank_at_most, ranks, same_quantisation, same_rank
 from .signature import BOOL8, F16, F32, FLOATS, I32, Q8C, Q8SYMM, Q16, Q16S, QUANT8, SCALAR_OF, forms, rows
+from .versions import AIDL_2
 from .view import QUANTISED, OpView
 
 
@@ -160,6 +161,60 @@ def _concatenation_axis(view: OpView) -> bool:
     return axis is None or (axis >= 0 and (dims is None or axis < len(dims)))
 
 
+def _pack(op: Lowering) -> None:
+    """Inputs 1 on, joined along a new dimension whose place input 0 names."""
+    parts = [op.tensor(index) for index in range(1, op.input_count)]
+    axis, shape = op.scalar(0), parts[0].shape
+    if not 0 <= axis <= len(shape):
+        raise InvalidOperationError(f"the axis must be in [0, {len(shape)}], got {axis}")
+    if any(part.shape != shape for part in parts):
+        raise InvalidOperationError(f"tensors must all have the shape {list(shape)}")
+    op.give(op.stack(parts, axis))
+
+
+def _pack_types(view: OpView) -> bool:
+    """takes an INT32, then one or more tensors of one type, FLOAT32, FLOAT16, INT32 or QUANT8_ASYMM(_SIGNED); the
+    output is of that type"""
+    axis, *tensors = [each.type for each in view.inputs] or [-1]
+    kinds = {*tensors, *(each.type for each in view.outputs)}
+    return axis == _INT32 and bool(tensors) and len(view.outputs) == len(kinds) == 1 and tensors[0] in _ALSO_INTEGERS
+
+
+def _pack_ranks(view: OpView) -> bool:
+    """all tensors must have one rank >= 1, the output one more, and the axis must be in [0, n), n being its rank"""
+    ranks = {len(dims) + 1 for index in range(1, len(view.inputs)) if (dims := view.dims(index)) is not None}
+    made, axis = view.out_dims(), view.scalar(0)
+    if made is not None:
+        ranks.add(len(made))
+    return len(ranks) <= 1 and 1 not in ranks and (axis is None or 0 <= axis < min(ranks, default=axis + 1))
+
+
+def _pack_quantisation(view: OpView) -> bool:
+    """every tensor must have the scale and zero point of the output"""
+    target = view.outputs[0]
+    return all((each.scale, each.zeroPoint) == (target.scale, target.zeroPoint) for each in view.inputs[1:])
+
+
+def _reverse(op: Lowering) -> None:
+    """The dimension that input 1 names in reverse order."""
+    x, [axis] = op.tensor(0), op.ints(1)
+    if not 0 <= axis < len(x.shape):
+        raise InvalidOperationError(f"the axis must be in [0, {len(x.shape)}), got {axis}")
+    op.give(op.reverse(x, [axis]))
+
+
+_MOST_RANKS = 8
+"""The largest rank of a tensor that REVERSE takes."""
+
+
+def _one_axis(view: OpView) -> bool:
+    """input 1 must be one dimension of input 0, counted from the front, as a tensor of one element"""
+    shape, values, dims = view.dims(1), view.constant(1), view.dims(0)
+    if shape is not None and (len(shape) != 1 or shape[0] > 1):
+        return False
+    return values is None or (values.size == 1 and 0 <= values[0] < (_MOST_RANKS if dims is None else len(dims)))
+
+
 def _tile(op: Lowering) -> None:
     """The tensor repeated along each dimension, as often as input 1 says."""
     x, multiples = op.tensor(0), op.ints(1)
@@ -202,12 +257,21 @@ def _fill(op: Lowering) -> None:
 
 _MOVED = (*FLOATS, *QUANT8)
 _ALSO_INTEGERS = (F32, F16, I32, *QUANT8)
+_INT32 = SCALAR_OF[I32]
 _SPLITS = frozenset(form[0] for form in forms("T i i", "T", rows("T", _ALSO_INTEGERS)))
 _CONCATENATIONS = frozenset(form[0] for form in forms("T i", "T", rows("T", _MOVED)))
 _SAME = same_quantisation(0)
 _UP_TO_4 = rank_at_most(0, 4)
 
-define(OperationType.RESHAPE, forms("T I32", "T", rows("T", _MOVED)), _reshape, _UP_TO_4, ranks(1, 1), _SAME)
+define(
+    OperationType.RESHAPE,
+    forms("T I32", "T", rows("T", _ALSO_INTEGERS)),
+    _reshape,
+    _UP_TO_4,
+    ranks(1, 1),
+    _SAME,
+    later=[input_types(0, AIDL_2, I32)],
+)
 define(
     OperationType.SQUEEZE, forms("T I32", "T", rows("T", _MOVED)), _squeeze, _UP_TO_4, ranks(1, 1), _SAME, optional=(1,)
 )
@@ -234,6 +298,16 @@ define(
 )
 define(OperationType.SPLIT, _split_types, _split, axis_of(1), _split_outputs, _split_quantisation)
 define(OperationType.CONCATENATION, _concatenation_types, _concatenate, _UP_TO_4, _concatenation_axis)
+define(OperationType.PACK, _pack_types, _pack, _pack_ranks, _pack_quantisation)
+define(
+    OperationType.REVERSE,
+    forms("T I32", "T", rows("T", _ALSO_INTEGERS)),
+    _reverse,
+    rank_at_most(0, _MOST_RANKS),
+    same_rank(0),
+    _one_axis,
+    _SAME,
+)
 define(OperationType.TILE, forms("T I32", "T", rows("T", _ALSO_INTEGERS)), _tile, one_each(1), _SAME)
 define(
     OperationType.GATHER,

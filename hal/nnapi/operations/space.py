@@ -1,5 +1,5 @@
-"""PAD, PAD_V2, SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, CHANNEL_SHUFFLE: padding, and
-exchange of height and width with channels or batches."""
+"""PAD, PAD_V2, MIRROR_PAD, SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND, CHANNEL_SHUFFLE:
+padding, and exchange of height and width with channels or batches."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from npusim.graph import Tensor
 from ..types import OperandType, OperationType
 from .definition import Rule, define, stated
 from .lowering import InvalidOperationError, Lowering
-from .rules import axis_of, positive, rank_at_most, ranks, same_quantisation
-from .signature import F16, F32, FLOATS, QUANT8, forms, rows
+from .rules import axis_of, one_of, positive, rank_at_most, ranks, same_quantisation, same_rank
+from .signature import F16, F32, FLOATS, I32, QUANT8, forms, rows
 from .view import OpView
+
+
+def _checked_pads(x: Tensor, pads: Sequence[Sequence[int]]) -> None:
+    if any(len(pair) != 2 or min(pair) < 0 for pair in pads) or len(pads) != len(x.shape):
+        raise InvalidOperationError(f"paddings must be {len(x.shape)} pairs >= 0, got {[list(pair) for pair in pads]}")
 
 
 def _padded(op: Lowering, x: Tensor, pads: Sequence[Sequence[int]], value: float) -> Tensor:
     """The tensor with that many elements before and after each dimension."""
-    if any(len(pair) != 2 or min(pair) < 0 for pair in pads) or len(pads) != len(x.shape):
-        raise InvalidOperationError(f"paddings must be {len(x.shape)} pairs >= 0, got {[list(pair) for pair in pads]}")
+    _checked_pads(x, pads)
     if not any(map(any, pads)):
         return x
     before, after = zip(*pads, strict=True)
@@ -33,6 +37,19 @@ def _zero(op: Lowering) -> int:
 def _pad(value: Callable[[Lowering], float]) -> Callable[[Lowering], None]:
     """Padding with a value in storage form, like input 0."""
     return lambda op: op.give(_padded(op, op.tensor(0), op.value(1).tolist(), value(op)))
+
+
+def _mirror_pad(op: Lowering) -> None:
+    """Mirrored elements around a tensor: mode 0 (REFLECT) leaves out the edge, mode 1 (SYMMETRIC) repeats it."""
+    x, pads, mode = op.tensor(0), op.value(1).tolist(), op.scalar(2)
+    _checked_pads(x, pads)
+    most = [size - (mode == 0) for size in x.shape]
+    if mode not in _MIRROR_MODES or any(max(pair) > size for pair, size in zip(pads, most, strict=True)):
+        raise InvalidOperationError(f"paddings {pads} with mode {mode} do not fit {list(x.shape)}")
+    op.give(op.mirror_pad(x, pads, edge=bool(mode)))
+
+
+_MIRROR_MODES = (0, 1)
 
 
 def _paddings(index: int, fixed: int | None = None) -> Rule:
@@ -159,6 +176,15 @@ define(
     _pad(lambda op: op.scalar(2)),
     *_TENSOR,
     _paddings(1),
+)
+define(
+    OperationType.MIRROR_PAD,
+    forms("T I32 i", "T", rows("T", (*_TYPES, I32))),
+    _mirror_pad,
+    same_quantisation(0),
+    _paddings(1),
+    one_of(2, "a mode", *_MIRROR_MODES),
+    same_rank(0),
 )
 define(OperationType.SPACE_TO_DEPTH, forms("T i [b]", "T", rows("T", _TYPES)), _space_to_depth, *_IMAGE, positive(1))
 define(OperationType.DEPTH_TO_SPACE, forms("T i [b]", "T", rows("T", _TYPES)), _depth_to_space, *_IMAGE, positive(1))

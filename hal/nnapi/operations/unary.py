@@ -11,7 +11,7 @@ from .definition import define
 from .lowering import Lowering, activation_bounds
 from .rules import input_types, output_quantisation, rank_at_most, same_quantisation
 from .signature import F16, F32, FLOATS, I32, QUANT8, SCALAR_OF, forms, rows
-from .versions import V1_2, V1_3
+from .versions import AIDL_3, V1_2, V1_3
 
 
 def _function(function: Unary) -> Callable[[Lowering], None]:
@@ -55,7 +55,6 @@ define(OperationType.NEG, _NUMBER, _function(Unary.NEG))
 define(OperationType.EXP, _FLOAT, _function(Unary.EXP))
 define(OperationType.FLOOR, _FLOAT, _function(Unary.FLOOR), _RANK)
 define(OperationType.LOG, _FLOAT, _function(Unary.LOG))
-define(OperationType.RSQRT, _FLOAT, _function(Unary.RSQRT))
 define(OperationType.SIN, _FLOAT, _function(Unary.SIN))
 define(OperationType.SQRT, _FLOAT, _function(Unary.SQRT))
 
@@ -72,4 +71,5 @@ define(
     later=[input_types(0, V1_2, *QUANT8)],
 )
 define(OperationType.HARD_SWISH, _QUANT, _function(Unary.HARD_SWISH))
+define(OperationType.RSQRT, _QUANT, _function(Unary.RSQRT), later=[input_types(0, AIDL_3, *QUANT8)])
 define(OperationType.ELU, forms("T S", "T", [{"T": each, "S": SCALAR_OF[each]} for each in FLOATS]), _elu)

@@ -9,8 +9,9 @@ from ..extensions import ExtensionDefinition, ExtensionOperandType, find_extensi
 from ..extensions.registry import CODE_BITS
 from ..memory import HARDWARE_BUFFER
 from ..operations import REGISTRY, Definition
+from ..operations.versions import LAST_OPERATION
 from ..operations.view import STORAGE
-from ..types import Model, OperandType, OperationTypeRange
+from ..types import Model, OperandType, OperationType
 
 ELEMENT_BYTES: Mapping[int, int] = {
     **{kind: storage.itemsize for kind, storage in STORAGE.items()},
@@ -44,10 +45,11 @@ class Context:
         return extension.operations.get(kind & _CODE) if extension else None
 
     def knows_operation(self, kind: int) -> bool:
-        """Return whether a number is an operation of the interface, or of an extension named by the model."""
+        """Return whether a number is an operation of any version of the interface, or of an extension named by the
+        model."""
         prefix = kind >> CODE_BITS
         if not prefix:
-            return kind <= OperationTypeRange.FUNDAMENTAL_MAX or kind == OperationTypeRange.OEM_MIN
+            return kind <= LAST_OPERATION or kind == OperationType.OEM_OPERATION
         extension = self.prefixes.get(prefix)
         return (extension is None and prefix in self.prefixes) or self.operation(kind) is not None
 

@@ -14,7 +14,7 @@ from npusim.pages import write_or_check
 
 from ..operations import REGISTRY
 from ..operations.signature import operation_name, type_name
-from ..operations.versions import V1_2, V1_3, Version
+from ..operations.versions import AIDL_2, AIDL_3, V1_2, V1_3, Version
 from ..types import OperandLifeTime
 from . import operands, subgraph
 
@@ -37,8 +37,9 @@ that is not a constant) do not violate rules; if they do not fit, the execution 
 """
 
 _VERSIONS = """\
-Models that come by HAL 1.0 to 1.2 must not use operations and operand types that came later (BOOL to
-TENSOR_QUANT8_SYMM came with 1.2, TENSOR_QUANT8_ASYMM_SIGNED with 1.3), nor what operations took on later:
+Models that come by HAL 1.0 to 1.3 must not use operations and operand types that came later (BOOL to
+TENSOR_QUANT8_SYMM came with 1.2, TENSOR_QUANT8_ASYMM_SIGNED with 1.3, BATCH_MATMUL and PACK with AIDL 2, MIRROR_PAD and
+REVERSE with AIDL 3), nor what operations took on later:
 """
 
 Function = Callable[..., object]
@@ -71,14 +72,18 @@ def render() -> str:
     parts += ["\n## Subgraphs\n", *_list((subgraph.has_operands, subgraph.has_operations, *subgraph.RULES))]
     parts += ["\n## Operations\n", "Besides the types that it takes and gives:\n"]
     parts += _table(("operation", "rules"), operations, operation_name)
-    parts += ["\n## Versions\n", _VERSIONS, "| operation | since 1.2 | since 1.3 |", "|---|---|---|"]
+    since = " | ".join(f"since {version}" for version in _LATER)
+    parts += ["\n## Versions\n", _VERSIONS, f"| operation | {since} |", "|---|" + "---|" * len(_LATER)]
     return "\n".join([*parts, *_later(), ""])
+
+
+_LATER = (V1_2, V1_3, AIDL_2, AIDL_3)
 
 
 def _later() -> list[str]:
     lines = []
     for kind in sorted(REGISTRY):
-        uses: dict[Version, list[str]] = {V1_2: [], V1_3: []}
+        uses: dict[Version, list[str]] = {version: [] for version in _LATER}
         for version, rule in REGISTRY[kind].later:
             uses[version].append(_text(rule))
         if any(uses.values()):

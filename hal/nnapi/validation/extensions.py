@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ..errors import InvalidModelError
-from ..types import Model
+from ..types import ExtensionNameAndPrefix
 
 _NAME = re.compile(r"[a-z0-9._]+")
 
 
-def check_names(model: Model) -> None:
+def check_names(entries: Iterable[ExtensionNameAndPrefix]) -> None:
     """Check ``extensionNameToPrefix``. Raises InvalidModelError."""
     names: set[str] = set()
     prefixes: set[int] = set()
-    for number, entry in enumerate(model.extensionNameToPrefix):
+    for number, entry in enumerate(entries):
         where = f"extensionNameToPrefix[{number}]"
         if not is_extension_name(entry.name):
             raise InvalidModelError(

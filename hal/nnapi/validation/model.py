@@ -8,7 +8,7 @@ from ..errors import InvalidModelError
 from ..extensions import storage_of
 from ..operations.constants import Constants
 from ..operations.signature import operation_name
-from ..operations.versions import V1_3, Version
+from ..operations.versions import NEWEST, Version
 from ..operations.view import OpView
 from ..types import Model, Subgraph
 from . import control, extensions, operands, pools, structure, subgraph
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def validate_model(model: Model, version: Version = V1_3) -> Model:
+def validate_model(model: Model, version: Version = NEWEST) -> Model:
     """Check a model against every rule of the interface, and for features newer than the client's ``version``.
 
     Returns the driver's own copy of the model, which the client cannot change: fields are plain values, lists are
@@ -31,7 +31,7 @@ def validate_model(model: Model, version: Version = V1_3) -> Model:
     # The copy comes first: later changes by the client do not affect the checked model.
     copy = structure.copy_model(model)
     pools.check_pools(copy)
-    extensions.check_names(copy)
+    extensions.check_names(copy.extensionNameToPrefix)
     context = context_of(copy)
     for name, part in _subgraphs(copy):
         _check_subgraph(name, part, context)

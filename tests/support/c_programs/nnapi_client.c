@@ -112,7 +112,7 @@ static void after_use(void) {
     ANeuralNetworksModel *own = (void *)1;
     EXPECT(ANeuralNetworksCompilation_finish(compilation) == ANEURALNETWORKS_DEAD_OBJECT);
     EXPECT(ANeuralNetworksModel_create(&own) == ANEURALNETWORKS_DEAD_OBJECT);
-    EXPECT(ANeuralNetworks_getRuntimeFeatureLevel() == 31);
+    EXPECT(ANeuralNetworks_getRuntimeFeatureLevel() == 1000008);
     ANeuralNetworksModel_free(model);
 }
 

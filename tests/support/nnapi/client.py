@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hal.nnapi import fence
+from hal.nnapi import aidl, fence
 from hal.nnapi.aidl import burst as aidl_burst
 from hal.nnapi.aidl import types as aidl_types
 from hal.nnapi.fmq import FmqRequestDatum, FmqResultDatum, MessageQueue
@@ -32,6 +32,7 @@ from hal.nnapi.types import (
     Priority,
     Request,
     RequestArgument,
+    Subgraph,
     Timing,
 )
 
@@ -100,6 +101,55 @@ def prepared_model(device: Any, model: Model, **options: Any) -> Any:
     assert launched == ErrorStatus.NONE, launched
     assert status == ErrorStatus.NONE, status
     return prepared
+
+
+def aidl_model(model: Model) -> aidl_types.Model:
+    """Convert a model to the AIDL interface."""
+
+    def subgraph(given: Subgraph) -> aidl_types.Subgraph:
+        operands = [
+            aidl_types.Operand(o.type, o.dimensions, o.scale, o.zeroPoint, o.lifetime, o.location, o.extraParams)
+            for o in given.operands
+        ]
+        return aidl_types.Subgraph(operands, given.operations, given.inputIndexes, given.outputIndexes)
+
+    pools: list[Any] = list(model.pools)
+    return aidl_types.Model(
+        subgraph(model.main),
+        [subgraph(each) for each in model.referenced],
+        model.operandValues,
+        pools,
+        model.relaxComputationFloat32toFloat16,
+        model.extensionNameToPrefix,
+    )
+
+
+class AidlCallback:
+    """IPreparedModelCallback of the AIDL interface."""
+
+    def __init__(self) -> None:
+        self._inner = PreparedCallback()
+
+    def notify(self, status: ErrorStatus, prepared: Any) -> None:
+        """Called once."""
+        self._inner.notify_1_3(status, prepared)
+
+    def wait(self) -> tuple[ErrorStatus, Any]:
+        """Wait for the only call and return its arguments."""
+        return self._inner.wait()
+
+
+def aidl_prepare(device: Any, model: Model, config: Any = None) -> tuple[ErrorStatus, ErrorStatus, Any]:
+    """Prepare a model of a HAL device by the AIDL interface. Return the status of the launch, and the status and
+    prepared model from the callback."""
+    callback, launched = AidlCallback(), ErrorStatus.NONE
+    try:
+        aidl.device(device).prepareModelWithConfig(
+            aidl_model(model), config or aidl_types.PrepareModelConfig(), callback
+        )
+    except aidl_types.ServiceSpecificException as error:
+        launched = error.errorCode
+    return (launched, *callback.wait())
 
 
 @dataclass
@@ -290,6 +340,20 @@ def execute_aidl_burst(prepared: Any, frame: Frame, measure: int = MeasureTiming
     return Outcome(status, result.outputShapes, result.timing, frame.raw())
 
 
+def execute_aidl_reusable(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO) -> Outcome:
+    """Execute a reusable AIDL execution twice."""
+    request = aidl_request(frame.request)
+    config = aidl_types.ExecutionConfig(bool(measure))
+    try:
+        execution = aidl.AidlPreparedModel(prepared).createReusableExecution(request, config)
+        execution.executeSynchronously(-1)
+        result = execution.executeSynchronously(-1)
+    except aidl_types.ServiceSpecificException as error:
+        return Outcome(error.errorCode, [], Timing(), frame.raw())
+    status = ErrorStatus.NONE if result.outputSufficientSize else ErrorStatus.OUTPUT_INSUFFICIENT_SIZE
+    return Outcome(status, result.outputShapes, result.timing, frame.raw())
+
+
 def execute_device_memory(prepared: Any, frame: Frame, measure: int = MeasureTiming.NO, **options: Any) -> Outcome:
     """Call executeSynchronously_1_3 with inputs and outputs in driver buffers, filled and read by copies."""
     request, device = frame.request, prepared.buffers
@@ -347,6 +411,7 @@ EXECUTORS: dict[str, Callable[..., Outcome]] = {
     "async": execute_async,
     "burst": execute_burst,
     "aidl burst": execute_aidl_burst,
+    "aidl reusable": execute_aidl_reusable,
     "fenced": execute_fenced,
     "device memory": execute_device_memory,
 }

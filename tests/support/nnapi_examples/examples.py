@@ -41,7 +41,10 @@ Get = Callable[[str, int], Array | None]
 Constants = Literal["copy", "pool", "given"]
 
 VECTORS = Path(os.environ.get("NNAPI_VECTORS") or Path(__file__).resolve().parents[4] / "shared" / "nnapi" / "vectors")
-VERSIONS = ("V1_0", "V1_1", "V1_2", "V1_3")
+HIDL_VERSIONS = ("V1_0", "V1_1", "V1_2", "V1_3")
+AIDL_VERSIONS = ("AIDL_V2", "AIDL_V3")
+"""Versions whose files may be in a folder of their own, ``vectors_aidl`` beside the other."""
+VERSIONS = (*HIDL_VERSIONS, *AIDL_VERSIONS)
 
 _CONSTANT = (OperandLifeTime.CONSTANT_COPY, OperandLifeTime.CONSTANT_REFERENCE)
 
@@ -58,15 +61,21 @@ def examples(versions: Sequence[str] = VERSIONS) -> Iterator[tuple[dict[str, Any
             yield rec, functools.partial(_get, rec["version"], rec["test"])
 
 
+def _folder(version: str) -> Path:
+    """Return the folder with the files of a version."""
+    beside = VECTORS.with_name("vectors_aidl")
+    return beside if version in AIDL_VERSIONS and beside.is_dir() else VECTORS
+
+
 @functools.cache
 def _records(version: str) -> list[dict[str, Any]]:
-    with gzip.open(VECTORS / f"{version}.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(_folder(version) / f"{version}.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
 @functools.cache
 def _values(version: str) -> Mapping[str, Array]:
-    return np.load(VECTORS / f"{version}.npz")  # type: ignore[no-any-return]
+    return np.load(_folder(version) / f"{version}.npz")  # type: ignore[no-any-return]
 
 
 def _get(version: str, test: str, group: str, index: int) -> Array | None:

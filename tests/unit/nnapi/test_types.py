@@ -26,7 +26,7 @@ def test_nested_structures_have_both_names(outer: str, inner: str) -> None:
 
 
 def test_enumerations_have_the_values_of_the_interface() -> None:
-    assert [kind.value for kind in types.OperationType][:102] == list(range(102))
+    assert [kind.value for kind in types.OperationType][:106] == list(range(106))
     assert [kind.value for kind in types.OperandType][:16] == list(range(16))
     assert types.OperandType.TENSOR_OEM_BYTE == types.OperandTypeRange.OEM_MAX == 10001
     assert types.OperationType.OEM_OPERATION == types.OperationTypeRange.OEM_MAX == 10000

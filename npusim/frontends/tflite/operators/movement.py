@@ -87,7 +87,7 @@ def pack(op: Operation) -> Tensor:
     parts = [_as_output(op, index) for index in range(len(op.inputs))]
     if any(part.shape != shape for part in parts):
         op.damaged(f"inputs must all have shape {list(shape)}")
-    return op.add("concat", *(op.reshape(part, (*shape[:axis], 1, *shape[axis:])) for part in parts), axis=axis)
+    return op.stack(parts, axis)
 
 
 @handles("UNPACK")
@@ -187,11 +187,7 @@ def strided_slice(op: Operation) -> Tensor:
 def reverse(op: Operation) -> Tensor:
     """Import REVERSE_V2."""
     x = op.input(0)
-    axes = [axis for axis in op.normal_axes(op.ints(1), len(x.shape)) if x.shape[axis] > 1]
-    starts, steps = [0] * len(x.shape), [1] * len(x.shape)
-    for axis in axes:
-        starts[axis], steps[axis] = x.shape[axis] - 1, -1
-    return _cut(op, x, starts, steps, x.shape) if axes else x
+    return op.reverse(x, op.normal_axes(op.ints(1), len(x.shape)))
 
 
 @handles("PAD", "PADV2", limits=["paddings and value are constants"])
@@ -218,15 +214,11 @@ def mirror_pad(op: Operation) -> Tensor:
     mode = int(op.option("MirrorPadOptions", "Mode"))
     if mode not in (0, 1):
         op.damaged(f"the mode must be 0 (REFLECT) or 1 (SYMMETRIC), is {mode}")
-    for axis, (before, after) in enumerate(pads):
-        size = x.shape[axis]
+    for (before, after), size in zip(pads, x.shape, strict=True):
         if max(before, after) > size - (mode == 0):
             op.damaged(f"paddings {pads} are larger than {list(x.shape)}")
-        if before or after:
-            op.limit(before + size + after)
-            index = np.pad(np.arange(size, dtype=np.int32), (before, after), "symmetric" if mode else "reflect")
-            x = op.add("gather", x, op.i32(index), axis=axis)
-    return x
+        op.limit(before + size + after)
+    return op.mirror_pad(x, pads, edge=mode == 1)
 
 
 def _paddings(op: Operation) -> list[list[int]]:

@@ -17,6 +17,8 @@ def may_lose(kind: Op, count: int, place: int) -> bool:
     entry."""
     if kind == Op.CONCATENATION:
         return count > 2 and place != count - 1
+    if kind == Op.PACK:
+        return count > 2 and place > 0
     if kind == Op.RESIZE_BILINEAR:
         return count >= 4 and place >= 3
     if kind == Op.RESIZE_NEAREST_NEIGHBOR:

@@ -44,9 +44,9 @@ def add_writer(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def operation_type(model: Model) -> Iterator[tuple[str, Model]]:
-    """Set an invalid operation type."""
+    """Set an operation type that no version of the interface has."""
     for number, operation in each_operation(model):
-        for value in (102, 9999, 10001):
+        for value in (106, 9999, 10001):
             changed = with_operation(model, number, replace(operation, type=value))
             yield f"operation {number} type := {value}", changed
 

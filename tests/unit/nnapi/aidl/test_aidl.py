@@ -21,6 +21,7 @@ from hal.nnapi.aidl.types import (
     ServiceSpecificException,
     Subgraph,
     Timing,
+    TokenValuePair,
 )
 from hal.nnapi.fence import FenceStatus
 from hal.nnapi.memory import allocate_blob
@@ -268,3 +269,76 @@ def test_consumers_are_counted_for_the_client(device):
     model.main.operations[0].inputs = (0, 0, 2)
     assert device.getSupportedOperations(model) == [True]
     assert model.main.operands[0].type == OperandType.TENSOR_FLOAT32
+
+
+HINT = TokenValuePair(1 << 16 | 7, b"fast")
+NAMED = [ExtensionNameAndPrefix("com.example.fibonacci", 1)]
+WRONG_HINTS = {
+    "repeated": ([HINT, TokenValuePair(HINT.token, b"slow")], NAMED),
+    "negative": ([TokenValuePair(-1, b"")], NAMED),
+    "33 bits": ([TokenValuePair(1 << 31, b"")], NAMED),
+    "no bytes": ([TokenValuePair(7, "text")], NAMED),
+    "no hint": ([7], NAMED),
+    "no list": (7, NAMED),
+    "bad name": ([HINT], [ExtensionNameAndPrefix("Fibonacci", 1)]),
+    "name is a number": ([HINT], [ExtensionNameAndPrefix(7, 1)]),
+    "long prefix": ([HINT], [ExtensionNameAndPrefix("com.example.fibonacci", 1 << 15)]),
+    "repeated prefix": ([HINT], [*NAMED, ExtensionNameAndPrefix("com.example.other", 1)]),
+}
+RIGHT_HINTS = {
+    "named": ([HINT], NAMED),
+    "of an unknown extension": ([HINT], [ExtensionNameAndPrefix("com.example.other", 1)]),
+    "of a prefix without a name": ([HINT, TokenValuePair(5 << 16, b"")], NAMED),
+}
+
+
+@pytest.mark.parametrize(("hints", "names"), WRONG_HINTS.values(), ids=WRONG_HINTS)
+def test_wrong_hints_are_refused_everywhere(device, prepared, hints, names):
+    callback = Callback()
+    config = PrepareModelConfig(compilationHints=hints, extensionNameToPrefix=names)
+    assert failure(device.prepareModelWithConfig, add(), config, callback) is INVALID
+    assert callback.calls == [(INVALID, None)]
+    case = add_case()
+    request = request_of(case)
+    config = ExecutionConfig(executionHints=hints, extensionNameToPrefix=names)
+    assert failure(prepared.executeSynchronouslyWithConfig, request, config, OMITTED) is INVALID
+    assert failure(prepared.executeFencedWithConfig, request, [], config, OMITTED, OMITTED) is INVALID
+    assert failure(prepared.createReusableExecution, request, config) is INVALID
+    burst = prepared.configureExecutionBurst()
+    assert failure(burst.executeSynchronouslyWithConfig, request, [0], config, OMITTED) is INVALID
+
+
+@pytest.mark.parametrize(("hints", "names"), RIGHT_HINTS.values(), ids=RIGHT_HINTS)
+def test_hints_that_the_driver_does_not_know_change_nothing(device, hints, names):
+    callback = Callback()
+    config = PrepareModelConfig(compilationHints=hints, extensionNameToPrefix=names)
+    device.prepareModelWithConfig(add(), config, callback)
+    case = add_case()
+    config = ExecutionConfig(executionHints=hints, extensionNameToPrefix=names)
+    assert callback.wait()[1].executeSynchronouslyWithConfig(request_of(case), config, OMITTED).outputSufficientSize
+    assert case.output().tolist() == [10, 11, 12, 13]
+
+
+def test_what_is_no_configuration_is_refused(device, prepared):
+    callback = Callback()
+    assert failure(device.prepareModelWithConfig, add(), 7, callback) is INVALID
+    assert callback.calls == [(INVALID, None)]
+    case = add_case()
+    assert failure(prepared.createReusableExecution, request_of(case), None) is INVALID
+
+
+def test_every_interface_says_its_version_and_hash(device, prepared):
+    """The hash is that of the frozen version 4 in aidl_api/android.hardware.neuralnetworks/4/.hash of AOSP."""
+    case = add_case()
+    request = request_of(case)
+    buffer = device.allocate(BufferDesc((4,)), [prepared], [BufferRole(0, 0, 1.0)], []).buffer
+    fenced = prepared.executeFenced(request, [], False, OMITTED, OMITTED, OMITTED)
+    if fenced.syncFence is not None:
+        fence.wait([fenced.syncFence], 30)
+        os.close(fenced.syncFence)
+    parts = [
+        device, prepared, prepared.configureExecutionBurst(), buffer, fenced.callback,
+        prepared.createReusableExecution(request, ExecutionConfig()),
+    ]  # fmt: skip
+    assert {each.getInterfaceVersion() for each in parts} == {4}
+    assert {each.getInterfaceHash() for each in parts} == {"53178f8de9b8861df391cf0593f6f3e08adad33d"}

@@ -73,8 +73,8 @@ def test_numbers() -> None:
         assert code(f"PRIORITY_{value.name}") == priority
     names = ("DURATION_ON_HARDWARE", "DURATION_IN_DRIVER", "FENCED_DURATION_ON_HARDWARE", "FENCED_DURATION_IN_DRIVER")
     assert [code(name) for name in names] == list(DurationCode)
-    levels = [CONSTANTS[f"ANEURALNETWORKS_FEATURE_LEVEL_{n}"] for n in range(1, 6)]
-    assert levels == [27, 28, 29, 30, 31]
+    levels = [CONSTANTS[f"ANEURALNETWORKS_FEATURE_LEVEL_{n}"] for n in range(1, 9)]
+    assert levels == [27, 28, 29, 30, 31, 1_000_006, 1_000_007, 1_000_008]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

@@ -142,7 +142,7 @@ def test_channel_scales(api: Api, maker: ModelMaker) -> None:
 def test_operations(api: Api, maker: ModelMaker) -> None:
     a = maker.operand("TENSOR_FLOAT32", [2])
     add = api.Model_addOperation
-    assert add(maker.model, 102, 1, u32s([a]), 1, u32s([a])) == BAD_DATA
+    assert add(maker.model, 106, 1, u32s([a]), 1, u32s([a])) == BAD_DATA
     assert add(maker.model, -1, 1, u32s([a]), 1, u32s([a])) == BAD_DATA
     assert add(maker.model, 0, 1, u32s([7]), 1, u32s([a])) == BAD_DATA
     assert add(maker.model, 0, 1, u32s([a]), 1, u32s([7])) == BAD_DATA

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,17 @@ import pytest
 from hal.nnapi import open_device, v1_0, v1_1, v1_2
 from hal.nnapi.driver.device import Device
 from hal.nnapi.operations import REGISTRY
-from hal.nnapi.operations.versions import V1_0, V1_1, V1_2, V1_3, Version, operand_version, operation_version
+from hal.nnapi.operations.versions import (
+    AIDL_2,
+    AIDL_3,
+    V1_0,
+    V1_1,
+    V1_2,
+    V1_3,
+    Version,
+    operand_version,
+    operation_version,
+)
 from hal.nnapi.types import ErrorStatus, ExecutionPreference, Model, OperandType, OperationType, Priority
 from tests.support.nnapi.client import TOKEN, PreparedCallback
 from tests.support.nnapi.one_operation import Given, build, given, scalar
@@ -118,13 +129,20 @@ CASES: list[tuple[str, Version, OperationType, tuple[list[Given], list[Given]]]]
     ("blocks with a layout", V1_2, Op.SPACE_TO_DEPTH, ([tensor(F32, *IMAGE), i(2), b(0)], [result(F32, 1, 2, 2, 8)])),
     ("exponential", V1_2, Op.EXP, same(F32)),
     ("hard swish", V1_3, Op.HARD_SWISH, same(F32)),
+    ("matrix products", AIDL_2, Op.BATCH_MATMUL, two(F32, b(0), b(0))),
+    ("pack", AIDL_2, Op.PACK, ([i(0), tensor(F32, 2)], [result(F32, 1, 2)])),
+    ("reshape of integers", AIDL_2, Op.RESHAPE, ([tensor(I32, 4), given(I32, np.int32([2, 2]))], [result(I32, 2, 2)])),
+    ("mirrored padding", AIDL_3, Op.MIRROR_PAD, same(F32, given(I32, np.zeros((2, 2), np.int32)), i(0))),
+    ("reverse", AIDL_3, Op.REVERSE, same(F32, given(I32, np.int32([0])))),
+    ("reciprocal root of bytes", AIDL_3, Op.RSQRT, same(Q8)),
+    ("reciprocal root of signed bytes", AIDL_3, Op.RSQRT, same(Q8S)),
 ]  # fmt: skip
 
 
 def older(model: Model, version: Version) -> Any:
     """Return the model as a client of that version writes it."""
     main = model.main
-    if version is V1_3:
+    if version >= V1_3:
         return model
     module = {V1_0: v1_0, V1_1: v1_1, V1_2: v1_2}[version]
     operands = [
@@ -153,6 +171,16 @@ def doors(device: Device, model: Model) -> Iterator[Door]:
         V1_3, lambda: device.getSupportedOperations_1_3(by[V1_3])[0],
         lambda c: device.prepareModel_1_3(by[V1_3], fast, Priority.MEDIUM, None, [], [], TOKEN, c),
     )  # fmt: skip
+    for version in Version:
+        if version > V1_3:
+            yield (
+                version, functools.partial(_supported, device, model, version),
+                functools.partial(device.prepare, lambda: model, version, fast, Priority.MEDIUM, None, [], [], TOKEN),
+            )  # fmt: skip
+
+
+def _supported(device: Device, model: Model, version: Version) -> ErrorStatus:
+    return device.supported(model, version)[0]
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +215,6 @@ def test_every_type_and_operation_has_its_version() -> None:
         found.setdefault(operand_version(kind), set()).add(kind.name)
     assert found == {version: set(names.split()) for version, names in types.items()}
     counts = [sum(operation_version(kind) is version for kind in REGISTRY) for version in Version]
-    assert counts == [29, 9, 57, 7]
-    assert [operation_version(kind) for kind in (-1, 102, 9999, 10002)] == [None] * 4
+    assert counts == [29, 9, 57, 7, 0, 2, 2, 0]
+    assert [operation_version(kind) for kind in (-1, 106, 9999, 10002)] == [None] * 4
     assert [operand_version(kind) for kind in (-1, 16, 9999, 10002, 1 << 16)] == [None] * 4 + [V1_2]

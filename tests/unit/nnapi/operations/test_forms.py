@@ -17,9 +17,11 @@ VECTORS = {
     O.RESHAPE: (1,), O.SQUEEZE: (1,), O.TRANSPOSE: (1,), O.TILE: (1,), O.FILL: (0,), O.SLICE: (1, 2),
     O.STRIDED_SLICE: (1, 2, 3), O.SPACE_TO_BATCH_ND: (1,), O.BATCH_TO_SPACE_ND: (1,), O.MEAN: (1,),
     O.REDUCE_ALL: (1,), O.REDUCE_ANY: (1,), O.REDUCE_MAX: (1,), O.REDUCE_MIN: (1,), O.REDUCE_PROD: (1,),
-    O.REDUCE_SUM: (1,),
+    O.REDUCE_SUM: (1,), O.REVERSE: (1,),
 }  # fmt: skip
 """Inputs that must have one dimension."""
+VARIADIC = {O.CONCATENATION: (0, 1, 2), O.PACK: (1, 2, 3)}
+"""Inputs that may be left out: entries of a list."""
 
 
 def view(operation, inputs, outputs):
@@ -28,6 +30,8 @@ def view(operation, inputs, outputs):
     def rank(index):
         if index in VECTORS.get(operation, ()):
             return 1
+        if operation is O.PACK and index == len(inputs):
+            return 3
         return 4 if index == 0 and operation in IMAGES else 2
 
     operands = [Operand(kind, [] if kind in SCALARS else [0] * rank(i)) for i, kind in enumerate((*inputs, *outputs))]
@@ -72,5 +76,5 @@ def test_numbers_of_operands(operation):
         assert refused(operation, inputs, outputs[:-1]) or (operation is O.SPLIT and len(outputs) > 1)
         for index in range(len(inputs)):
             fewer = inputs[:index] + inputs[index + 1 :]
-            still = (fewer, outputs) in legal or (operation is O.CONCATENATION and index < len(inputs) - 1)
+            still = (fewer, outputs) in legal or index in VARIADIC.get(operation, ())
             assert refused(operation, fewer, outputs) != still, fewer

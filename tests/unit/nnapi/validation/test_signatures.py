@@ -24,6 +24,13 @@ VARIADIC: dict[Op, list[Form]] = {
         for kind in (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
         for count in (1, 2, 3)
     ],
+    Op.PACK: [
+        ((T.INT32, *[kind] * count), (kind,))
+        for kind in (
+            T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED,
+        )
+        for count in (1, 2, 3)
+    ],
     Op.SPLIT: [
         ((kind, T.INT32, T.INT32), (kind,) * count)
         for kind in (
