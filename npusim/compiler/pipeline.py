@@ -128,6 +128,9 @@ def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
     return graph, copy(budget)
 
 
+_MORE = 2
+"""Iterations of a loop that are written out besides the first ones if these differ in the stream. Then values have had
+the addresses of others for so many iterations that waits repeat."""
 _MOST_REWRITTEN = 8
 """Cached rewritten graphs per graph. When there are more, the cache is cleared."""
 
@@ -151,8 +154,9 @@ def _compiled(
     graph = given.graph if isinstance(given, PreparedGraph) else given
     if has_loops(graph):
         given = graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
-        with contextlib.suppress(NotUniformError, CompileError):
-            return _built(graph, config, key, schedule, tried)
+        for more in (0, _MORE):
+            with contextlib.suppress(NotUniformError, CompileError):
+                return _built(unrolled(graph, more), config, key, schedule, tried)
         given = unrolled(graph)
         if tried is not None:
             tried.clear()

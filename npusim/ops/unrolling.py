@@ -51,7 +51,7 @@ def unrolled(graph: Graph, most: int | None = None) -> Graph:
 
     Its operators must be in the order in which the frontend made them.
     """
-    if not has_loops(graph):
+    if not has_loops(graph) or most == 0:
         return graph
     names = Names("~")
     for tensor in (*graph.inputs, *(output for op in graph.ops for output in op.outputs), *graph.constants()):

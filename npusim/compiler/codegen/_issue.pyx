@@ -466,12 +466,15 @@ cdef class ChannelClock:
 cdef class Issuer:
     """Issues items as one command stream, each with the waits that follow from what it reads and writes.
 
-    ``pending``: for each core, its operator and step whose compute and stores have not been issued.
+    ``pending``: for each core, its operator and step whose compute and stores have not been issued. ``alike``:
+    operators of iterations of a loop, each with one of an earlier iteration: its loads take the same channels, so that
+    iterations are alike in the stream.
     """
 
     cdef readonly list commands
     cdef readonly dict pending
-    cdef dict issued, known, histories, occupants, waits
+    cdef dict issued, known, histories, occupants, waits, chosen
+    cdef readonly dict alike
     cdef ChannelClock course
     cdef int store_channel, load_channels, recent
     cdef bint chooses
@@ -485,6 +488,7 @@ cdef class Issuer:
         self.features = features
         self.commands, self.pending = [], {}
         self.issued, self.known, self.histories, self.occupants, self.waits = {}, {}, {}, {}, {}
+        self.chosen, self.alike = {}, {}
         self.course, self.chooses, self.recent = course, chooses, recent
         # If there are several channels, the last one is reserved for stores.
         self.store_channel, self.load_channels = FIRST_CHANNEL + channels - 1, max(1, channels - 1)
@@ -552,11 +556,25 @@ cdef class Issuer:
             # A store waits for the compute before it. On a load channel it would delay the next tile.
             self.put(core << CORE_SHIFT | self.store_channel, op, item, self.needs(op, item))
 
-    cdef int load_key(self, cores, long long ready) except -1:
-        """The channel on which a load that is ready at a given time starts first."""
-        cdef int channel, key
+    cdef int load_key(self, cores, long long ready, op) except -1:
+        """The channel of a load that is ready at a given time."""
+        cdef int key
+        cdef list mine, before
         if self.load_channels == 1 and len(cores) == 1:
             return <int>cores[0] << CORE_SHIFT | FIRST_CHANNEL
+        if not self.alike:
+            return self.first_free(cores, ready)
+        mine = self.chosen.setdefault(op, [])
+        before = self.chosen.get(self.alike.get(op), [])
+        key = <int>before[len(mine)] if len(mine) < len(before) else NOBODY
+        if key == NOBODY or key >> CORE_SHIFT not in cores:
+            key = self.first_free(cores, ready)
+        mine.append(key)
+        return key
+
+    cdef int first_free(self, cores, long long ready) except -1:
+        """The channel on which a load that is ready at a given time starts first."""
+        cdef int channel, key
         # Among channels that are free in time, take the one that was busy longest: the others can start other loads
         # earlier.
         cdef long long free, begins, waits, least = -1, longest = 0
@@ -574,7 +592,7 @@ cdef class Issuer:
         cdef dict needs = self.needs(op, item)
         cdef int key = self.engine_of(item)
         ready = self.course.ready(needs) if self.chooses else 0
-        self.put(<int>cores[0] << CORE_SHIFT | key if key else self.load_key(cores, ready), op, item, needs)
+        self.put(<int>cores[0] << CORE_SHIFT | key if key else self.load_key(cores, ready, op), op, item, needs)
         return 0
 
     cdef int engine_of(self, Item item) except -1:
@@ -601,7 +619,7 @@ cdef class Issuer:
             raise_fences(needs, self.needs(op, item))
         ready = self.course.ready(needs) if self.chooses else 0
         for cores, item in loads:
-            fences.update(self.emit(self.load_key(cores, ready), op, item, needs))
+            fences.update(self.emit(self.load_key(cores, ready, op), op, item, needs))
         for resource in dict.fromkeys([resource for _, item in loads for resource in item.reads]):
             self.record(resource, fences, op, False)
         for resource in dict.fromkeys([resource for _, item in loads for resource in item.writes]):

@@ -358,6 +358,7 @@ class Emission:
         _check_capacity(plan.graph, (0, *self._values), plan.device)
         self._fitted: list[tuple[ScheduleStep, Fitted]] = []
         self._scheduler = Scheduler(plan.device, budget)
+        self._scheduler.alike.update(_alike(plan.groups))
         self._ahead = AHEAD if plan.device.cores > 1 and not plan.device.compiler.one_by_one else 1
         fits, self._prologue = self._fits(), 0
         if context.pinned.starts:  # pinned weights are loaded before anything else, so all lowerings are made first
@@ -509,6 +510,20 @@ class Emission:
 
 
 _FittedStep = tuple[ScheduleStep, Fitted | None, list[list[Lowering]]]
+
+
+def _alike(groups: Sequence[Group]) -> Iterator[tuple[int, int]]:
+    """Groups of the iterations of loops, each with that of two iterations before: every second one has the same
+    addresses. The first three iterations are free: the first one finds other neighbours."""
+    ends = [-1]
+    for group in groups:
+        if group.ops[0].kind != "repeat":
+            continue
+        ends.append(group.index)
+        if group.ops[0].attrs["times"]:
+            size = ends[-1] - ends[-2]
+            yield from ((number, number - 2 * size) for number in range(ends[3] + 1, ends[-1] + 1) if len(ends) > 4)
+            ends = ends[-1:]
 
 
 def commands_until(commands: list[Command], group: int) -> list[Command]:
