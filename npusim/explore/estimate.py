@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from npusim.compiler.pipeline import uncollected
 from npusim.compiler.schedule.attention import likely_fits
+from npusim.compiler.schedule.search import SLACK
 from npusim.errors import CompileError, ConfigError, UsageError, shown
 from npusim.explore.estimates.designs import (
     MISSING,
@@ -37,6 +38,7 @@ from npusim.explore.estimates.placement import PlacementPlanner, Plan
 from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.keys import Count, Quantity, Ratio, ValueType
+from npusim.timing.batch import replaced
 from npusim.timing.tile_costs import array_pricing, move_pricing, vector_pricing
 from npusim.units import ceil_div
 
@@ -82,7 +84,7 @@ class Estimator:
     def __init__(self, graph: Graph, base: Config) -> None:
         self._graph = graph
         self._base = base
-        self._networks: dict[tuple[Config, frozenset[str]], PreparedNetwork] = {}
+        self._networks: dict[tuple[Config, frozenset[str], Config | None, bool], PreparedNetwork] = {}
         network = self._network(base)
         if base.compiler.keeps_values and base.compiler.may_cascade:
             network.spans  # noqa: B018 - found now, so that the first estimate is as fast as others
@@ -223,22 +225,82 @@ class Estimator:
         order = np.lexsort([np.broadcast_to(each, (designs.count,)) for each in sorts])
         for chunk in np.array_split(order, ceil_div(len(rows), _AT_ONCE)):
             some = designs.take(chunk)
-            best = _plan(network, some, config.cores)
-            time_ps: Array = np.sum([np.zeros(some.count), *(figures.ps for figures in best.layers)], axis=0)
-            result.put(rows[chunk], network, best, time_ps, energy(network.layers, some, best, time_ps))
+            time_ps = self._put_best(list(self._plans(network, some, config, fused)), some, rows[chunk], result)
             # Attentions were expected to fit, and do not.
             without = np.flatnonzero(np.isinf(time_ps))
             if fused and len(without):
                 self._estimate_fused(config, frozenset(), some.take(without), rows[chunk][without], result)
 
-    def _network(self, config: Config, fused: frozenset[str] = frozenset()) -> PreparedNetwork:
-        """The network as prepared for a kind of designs. It has one core, because several cores run the same layers."""
+    def _put_best(self, plans: Sequence[_Planned], designs: Designs, rows: Index, result: _Result) -> Array:
+        """Put the figures of the best plan of each design into the result. Returns picoseconds, by design."""
+        times, traffic = np.full((2, len(plans), designs.count), np.inf)
+        for into, moved, (_, mine, plan) in zip(times, traffic, plans, strict=True):
+            into[mine] = _ps(plan)
+            moved[mine] = np.sum([np.zeros(len(mine)), *(_dram(figures) for figures in plan.layers)], axis=0)
+        near = times <= times.min(0) * (1000 + SLACK) / 1000
+        best = np.where(near, traffic, np.inf).argmin(0)
+        for number, (network, mine, plan) in enumerate(plans):
+            # ``mine`` are all designs of the plan, in order.
+            of_plan = np.flatnonzero(best[mine] == number)
+            if len(of_plan):
+                part, chosen = mine[of_plan], plan.take(of_plan)
+                some, time_ps = designs.take(part), times[number, part]
+                result.put(rows[part], network, chosen, time_ps, energy(network.layers, some, chosen, time_ps))
+        least: Array = times[best, np.arange(designs.count)]
+        return least
+
+    def _plans(
+        self, network: PreparedNetwork, designs: Designs, config: Config, fused: frozenset[str]
+    ) -> Iterator[_Planned]:
+        """Yield the plans that the compiler compares: values and cascades on one core, tiles that cores share, and
+        layers that are cut for all cores."""
+        everyone, cores, compiler = np.arange(designs.count), config.cores, config.compiler
+        cascades = compiler.keeps_values and compiler.may_cascade
+        joined = joined_groups(network, designs, cores)
+        sides = [designs, designs.by_l2()] if config.l2 is not None else [designs]
+        alone = PlacementPlanner(network, designs, joined)
+        for side in sides if cores == 1 else sides[:1]:
+            planner = alone if side is designs else PlacementPlanner(network, side, joined, real=alone)
+            whole = planner.whole(keeps=compiler.keeps_values)
+            yield network, everyone, planner.told(whole)
+            if cascades:
+                yield network, everyone, planner.told(planner.striped(whole))
+        if cores == 1:
+            return
+        for count in sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}):
+            planner = PlacementPlanner(network, designs, joined, count)
+            yield network, everyone, planner.told(planner.whole(keeps=False))
+            if count == cores and config.l2 is not None:
+                planner = PlacementPlanner(network, sides[1], joined, count, planner)
+                yield network, everyone, planner.told(planner.whole(keeps=False))
+        if not compiler.keeps_values:
+            return
+        for device, rows in _classes(designs):
+            some = designs.take(rows)
+            for striped in (False, True) if cascades else (False,):
+                shards = self._network(config, fused, device, cascades=striped)
+                if shards.context.beside == 1:
+                    continue
+                nothing = [np.zeros(len(rows), np.intp) for _ in shards.layers]
+                planner = PlacementPlanner(shards, some, nothing, cores)
+                for side in [some] if striped or config.l2 is None else [some, some.by_l2()]:
+                    placing = planner if side is some else PlacementPlanner(shards, side, nothing, cores, planner)
+                    plan = placing.whole()
+                    yield shards, rows, placing.told(placing.striped(plan) if striped else plan)
+
+    def _network(
+        self, config: Config, fused: frozenset[str] = frozenset(), cut_for: Config | None = None,
+        *, cascades: bool = True,
+    ) -> PreparedNetwork:  # fmt: skip
+        """The network as prepared for a kind of designs. Without ``cut_for`` it has one core, because several cores run
+        the same layers."""
         alike = dataclasses.replace(
             config, name="", description="", cores=1, energy=None, technology=None, area=None, host=self._base.host
         )
-        if (alike, fused) not in self._networks:
-            self._networks[alike, fused] = PreparedNetwork(self._graph, alike, fused)
-        return self._networks[alike, fused]
+        key = alike, fused, cut_for, cascades
+        if key not in self._networks:
+            self._networks[key] = PreparedNetwork(self._graph, alike, fused, cut_for, cascades=cascades)
+        return self._networks[key]
 
 
 def _fused(network: PreparedNetwork, designs: Designs) -> Iterator[tuple[frozenset[str], Index]]:
@@ -266,28 +328,22 @@ _AT_ONCE = 2048
 """Designs per pass: more would exceed the caches of the host."""
 
 
-def _plan(network: PreparedNetwork, designs: Designs, cores: int) -> Plan:
-    """The plan of least time: one core with values and cascades, or tiles shared by several cores."""
-    joined = joined_groups(network, designs, cores)
-    planner = PlacementPlanner(network, designs, joined)
-    keeps = designs.config.compiler.keeps_values
-    best = planner.whole(keeps=keeps)
-    if keeps and designs.config.compiler.may_cascade:
-        striped = planner.striped(best)
-        best = _less(best, striped)
-    counts = sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}) if cores > 1 else []
-    for count in counts:
-        best = _less(best, PlacementPlanner(network, designs, joined, count).whole(keeps=False))
-    return best
+_Planned = tuple[PreparedNetwork, Index, Plan]
+"""A network, designs, and a plan for these designs."""
 
 
-def _less(one: Plan, other: Plan) -> Plan:
-    """For each design the faster plan, by the comparison of the compiler."""
-    rows = np.flatnonzero(_ps(other) < _ps(one))
-    for into, source, chosen, theirs in zip(one.layers, other.layers, one.chosen, other.chosen, strict=True):
-        into.put(rows, source, rows)
-        chosen[rows] = theirs[rows]
-    return one
+def _classes(designs: Designs) -> Iterator[tuple[Config, Index]]:
+    """Devices for which the compiler cuts layers, each with the designs that are assumed to have the same cuts: those
+    that differ little in SRAM and columns."""
+    count, config = designs.count, designs.config
+    sram = 2.0 ** np.round(np.log2(designs["sram.bytes"]))
+    cols = designs["matrix.cols"] if config.matrix is not None else np.zeros(1)
+    kinds, number = np.unique([np.broadcast_to(each, (count,)) for each in (sram, cols)], axis=1, return_inverse=True)
+    for each, (nbytes, columns) in enumerate(kinds.T):
+        values: dict[tuple[str, ...], int] = {("sram", "bytes"): int(nbytes)}
+        if config.matrix is not None:
+            values["matrix", "cols"] = int(columns)
+        yield replaced(config, values), np.flatnonzero(number.ravel() == each)
 
 
 def _ps(plan: Plan) -> Array:

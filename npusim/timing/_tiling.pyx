@@ -712,7 +712,7 @@ cdef class Search:
         return times(self.images, total)
 
     cdef void _loaded_for(
-        self, long long spatial, long long channels, bint outermost, double *x, double *w,
+        self, long long spatial, long long channels, long long chunks, bint outermost, double *x, double *w,
     ) noexcept:
         cdef long long outer = channels if outermost else spatial, inner = spatial if outermost else channels
         cdef long long tasks, together
@@ -728,7 +728,7 @@ cdef class Search:
         together = self.cores // most(1, inner // tasks)
         if outermost:
             x[0] = together
-        elif self.shared_weights:
+        elif self.shared_weights and (channels > 1 or chunks > 1):  # else they stay, counted once for all cores
             w[0] = together
 
     cdef void _count(self, Cut *cut, bint outer, Counts *n) noexcept:
@@ -760,7 +760,7 @@ cdef class Search:
             full_x *= 1 - (1 - v) * ow * self.sw / (cols * self._col_step(cut))
             t = <double>(self.kh * self.kw) / <double>(up(self.kh, cut.kh) * cut.kh * up(self.kw, cut.kw) * cut.kw)
             full_w, full_out = o * i * t, h * v
-        self._loaded_for(spatial, channels, outer, &x_cores, &w_cores)
+        self._loaded_for(spatial, channels, chunks, outer, &x_cores, &w_cores)
         n.there, n.tasks, n.chunks, n.x_loads, n.w_loads = True, tasks, chunks, x_loads, w_loads
         n.per_core = up(tasks, self.cores)
         n.share, n.full_x = <double>n.per_core / <double>tasks, full_x

@@ -363,7 +363,7 @@ def _times(problem: MatrixProblem, tile: Tiling, config: Config, *, commands: bo
         nbytes = tile.groups * tile.oc * problem.fetched
         beside = _dma(nbytes, nbytes, 0, constants=True)
         parameters = _Mean(model.cost(beside).ps, model.stream_ps(beside), model.dram_bytes(beside))
-    x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config)
+    x_cores, w_cores = _loaded_for(problem, tile, spatial, channels, config, chunks)
     stores = spatial * channels * full.out
     p_count = w_loads / chunks / w_cores * _channel_fullness(problem, tile)
     moves = [(x_loads / x_cores * full.x, x), (w_loads / w_cores * full.w, w), (p_count, parameters)]
@@ -454,7 +454,9 @@ def _loads(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, ch
     return spatial * grouped, w
 
 
-def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config) -> tuple[int, int]:
+def _loaded_for(
+    problem: MatrixProblem, tile: Tiling, spatial: int, channels: int, config: Config, chunks: int
+) -> tuple[int, int]:
     """Return how many cores each load of an input tile and of a weight tile serves, if one load can serve several.
 
     :func:`_loads` counts once per run of tasks with the same outer part, even if several cores have a part of that run.
@@ -472,7 +474,8 @@ def _loaded_for(problem: MatrixProblem, tile: Tiling, spatial: int, channels: in
     together = config.cores // max(1, inner // tasks)
     if tile.weights_outer:
         return together, 1
-    return 1, together if problem.shared_weights else 1
+    stays = channels == 1 and chunks == 1  # then they are counted once for all cores
+    return 1, together if problem.shared_weights and not stays else 1
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:

@@ -70,7 +70,7 @@ _APART = 3
 The largest difference on variants of ``edge`` is 1.6."""
 _NEARLY_PERCENT = 1
 """Programs of a shortened graph whose forecasts differ by less may be in the other order for the whole graph."""
-_SLACK = 4
+SLACK = 4
 """In thousandths: forecasts that differ by less are taken as equal, and the traffic decides, which is known exactly."""
 
 
@@ -287,6 +287,8 @@ class ScheduleSearch:
         exchange network the second form is only tried on all cores, because it doubles the search time.
         """
         both = count == self.config.cores or self.config.exchange is not None
+        if self.config.l2 is not None:
+            least = inf  # the estimate assumes DRAM for what may be in the L2
         for exchange in (True, False) if both else (True,):
             found = self._try(self._sharded(count, exchange=exchange), least * _CORES_PERCENT / 100)
             if found is not None:
@@ -329,7 +331,9 @@ class ScheduleSearch:
                 plan = make_plan(self.graph, self.config, schedule)
                 known = any(each.plan.layer_shards == plan.layer_shards for _, each in sharded if each.cores == count)
                 # The estimate ignores waits between layers, so a program cannot be shorter.
-                if (known and not plan.layer_cascades) or plan.estimated_ps >= least:
+                # But it assumes DRAM for what may be in the L2.
+                slower = plan.estimated_ps >= least and self.config.l2 is None
+                if (known and not plan.layer_cascades) or slower:
                     worse += 1
                     continue
                 striped = Emission(plan, copy(self.budget)).finish()
@@ -503,7 +507,7 @@ def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
 
 def _first_of(figures: Sequence[tuple[int, int]]) -> int:
     """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores."""
-    limit = min(ps for ps, _ in figures) * (1000 + _SLACK) // 1000
+    limit = min(ps for ps, _ in figures) * (1000 + SLACK) // 1000
     near = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures) if ps <= limit]
     return min(near)[2]
 

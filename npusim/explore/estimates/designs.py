@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from npusim.compiler.schedule.dram import by_l2
 from npusim.hw.config import Config
 from npusim.hw.keys import Key, Section, entries
-from npusim.hw.memory import l2_side
+from npusim.hw.memory import dram_model, l2_side
 from npusim.timing.batch import evaluate, replaced, with_values
 
 Array = npt.NDArray[np.floating[Any]]
@@ -134,6 +135,17 @@ class Designs:
             columns["dma.burst_bytes"] = self["l2.line_bytes"]
             self._l2 = Designs(l2_side(self.config), columns, self.count)
         return self._l2
+
+    def by_l2(self) -> Designs:
+        """The same designs with the L2 in place of the DRAM: see :func:`npusim.compiler.schedule.dram.by_l2`."""
+        near, side = by_l2(self.config), self.l2_side()
+        assert near is not None
+        columns = {key: values for key, values in self.columns.items() if not key.startswith("dram.")}
+        columns |= {"dram.bandwidth": side["dram.bandwidth"], "dram.latency": side["dram.latency"]}
+        if self.config.constants is None:
+            columns["constants.bandwidth"] = self.figure("bandwidth", lambda config: dram_model(config).bandwidth)
+            columns["constants.latency"] = self["dram.latency"]
+        return Designs(near, columns, self.count)
 
     def evaluate(self, ask: Callable[..., Any], *fields: Any) -> tuple[Array, ...]:
         """See :func:`npusim.timing.batch.evaluate`; arrays are of [works][designs]."""

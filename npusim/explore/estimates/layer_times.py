@@ -56,6 +56,10 @@ class LayerFigures:
         ps, idle, slots = np.zeros((3, count))
         return cls(ps, np.zeros((len(COUNTS), count)), np.zeros(count, np.int8), idle, slots)
 
+    def take(self, rows: Index) -> LayerFigures:
+        """The figures of the designs ``rows``."""
+        return LayerFigures(self.ps[rows], self.counts[:, rows], self.bound[rows], self.idle[rows], self.slots[rows])
+
     def put(self, rows: Index, other: LayerFigures, of: Index | slice, parts: int = 1) -> None:
         """Set the figures of ``rows`` to those of ``other`` at ``of``. Times and counts are divided by ``parts``."""
         self.ps[rows], self.bound[rows] = other.ps[of] / parts, other.bound[of]
@@ -64,10 +68,15 @@ class LayerFigures:
 
 
 class LayerTimes:
-    """Times of layers on designs that differ only in numbers. ``cores``: cores that share the tiles of each layer."""
+    """Times of layers on designs that differ only in numbers.
 
-    def __init__(self, designs: Designs, cores: int) -> None:
+    ``cores``: cores that share the tiles of each layer. ``real``: the times of the designs themselves, if ``designs``
+    have the L2 in place of the DRAM. Then tiles are chosen for ``designs``.
+    """
+
+    def __init__(self, designs: Designs, cores: int, real: LayerTimes | None = None) -> None:
         self._designs = designs
+        self._real = real or self
         self._cores = cores
         # Most prices do not depend on the size of the SRAM.
         sized = is_left("sram.bytes", designs.config, pricing)
@@ -78,7 +87,10 @@ class LayerTimes:
         self.capacity: Array = np.floor(capacity / ALIGNMENT) * ALIGNMENT
         self._ways = np.broadcast_to(np.maximum(1, designs["dma.channels"] - 1), (designs.count,))
         self._tiles = TileSearch(self._plans, cores)
+        self._alone = TileSearch(self._plans, 1) if cores > 1 else self._tiles
         self._plain: dict[Plain, Array] = {}
+        # With several cores, constants of many layers load while the DRAM is idle.
+        self._ahead = cores > 1 and not designs.config.compiler.one_by_one
 
     def chosen(
         self,
@@ -103,57 +115,69 @@ class LayerTimes:
             some = np.arange(len(rows)) if len(codes) == 1 else np.flatnonzero(near == number)
             code, in_l2 = int(number) & (1 << layer.bits) - 1, int(number) >> layer.bits
             case = layer.case(code)
+            # Tiles alone depend on what stands for the DRAM.
+            told_by = self if into is None else self._real
             if isinstance(case, Plain):
-                result[some] = self._of_plain(case, rows[some], some, into, in_l2)
+                result[some] = told_by._of_plain(layer, case, rows[some], some, into, in_l2)
             elif isinstance(case, tuple):
-                result[some] = self._of_attention(case, rows[some], room[some], some, into)
+                result[some] = told_by._of_attention(layer, case, rows[some], room[some], some, into, in_l2)
             elif case is not None:
                 question = self._question(case, rows[some], room[some], layer.in_l2(in_l2), told=into is not None)
                 asked.append((some, question))
-        self._tiles.ask([question for _, question in asked])
+        self._tiles_of(layer).ask([question for _, question in asked])
         for some, question in asked:
             result[some] = question.latency
             if into is not None:
-                into.put(some, self._told(question, rows[some], before), slice(None))
+                into.put(some, self._told(layer, question, rows[some], before), slice(None))
         if into is not None:
             into.ps[np.isinf(result)] = np.inf
         return result
+
+    def _tiles_of(self, layer: EstimatedLayer) -> TileSearch:
+        """The search for the tiles of a layer. The tiles of a shard belong to one core."""
+        return self._alone if layer.is_cut else self._tiles
 
     def _question(self, case: Case, rows: Index, room: Array, l2: int = 0, *, told: bool = False) -> Question:
         # Rounded as in the compiler.
         part = np.floor(self._rate(self._designs["sram.bytes"], rows) / PARTS)
         pieces = self._rate(pieces_of(self._designs, case), rows)
-        return Question(case, self._columns[rows], np.floor(room / part) * part, pieces, told=told, l2=l2)
+        near = l2 if self._real is self else 0  # in place of the DRAM, the L2 has the price of all transfers
+        return Question(case, self._columns[rows], np.floor(room / part) * part, pieces, told=told, l2=l2, near=near)
 
-    def _told(self, question: Question, rows: Index, before: LayerFigures | None = None) -> LayerFigures:
+    def _told(
+        self, layer: EstimatedLayer, question: Question, rows: Index, before: LayerFigures | None = None
+    ) -> LayerFigures:
         """Figures of the chosen tiles: loads run in parallel on all channels but one, which is for stores; the first
         weights are loaded during the last tile of the previous layer (``before``)."""
-        case, problem, told = question.case, question.case.problem, question.figures
+        designs = self._real._designs
+        case, problem, told, share = question.case, question.case.problem, question.figures, layer.share
         outside = [0.0 if question.l2 & bit else told[name] for bit, name in _OPERANDS.items()]
         dram, l2 = sum(outside), sum(told[name] for name in _OPERANDS.values()) - sum(outside)
         constants = told["constant_bytes"]
         # If both directions have their own ports, the one with more bytes counts.
-        writes = outside[1] if self._designs.config.interconnect.separate_write_port else 0.0
+        writes = outside[1] if designs.config.interconnect.separate_write_port else 0.0
         code = (told["copies"] + told["tiles"] * len(case.chain.many)) * COPY_CODE + told["steps"] * PRODUCT_CODE
-        bus = problem.beside * PS / self._rate(prices.bandwidth(self._designs), rows)
-        if self._designs.config.constants is None:
+        bus = share * PS / self._rate(prices.bandwidth(designs), rows)
+        if designs.config.constants is None:
             shared = np.maximum(dram + constants - writes, writes) * bus
         else:
-            apart = problem.beside * PS / self._rate(prices.bandwidth(self._designs, constants=True), rows)
+            apart = share * PS / self._rate(prices.bandwidth(designs, constants=True), rows)
             shared = np.maximum(np.maximum(dram - writes, writes) * bus, constants * apart)
         if question.l2:
-            near = self._rate(prices.bandwidth(self._designs.l2_side()), rows)
-            shared = np.maximum(shared, l2 * problem.beside * PS / near)
+            near = self._rate(prices.bandwidth(designs.l2_side()), rows)
+            shared = np.maximum(shared, l2 * share * PS / near)
         whole = case.height / problem.oh
         loading = told["loading"] / self._ways[rows]
         parts = np.stack([told["compute"], told["chain"], loading, told["storing"], shared]) * whole
-        parts[_DRAM] += self._fetching(code * whole, rows)
+        parts[_DRAM] += self._real._fetching(code * whole * share, rows)
         groups, oh, ow, oc, ic, kh, kw = (told[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
         if before is not None:
             weights = groups * oc * (1 if problem.depthwise else ic) * kh * kw * problem.w_type.itemsize
             early = np.minimum(told["weights"], before.idle[rows]) * (
                 before.slots[rows] + weights <= self.capacity[rows]
             )
+            if self._ahead:  # both slots of weights may be loaded
+                early = np.minimum(early * np.clip(constants / np.maximum(weights, 1), 1, 2), before.idle[rows])
             parts[[_LOAD, _DRAM]] = np.maximum(0, parts[[_LOAD, _DRAM]] - early)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + told["begin"] * whole
@@ -164,8 +188,25 @@ class LayerTimes:
         streams, sums = prices.touched(arrays, problem, groups, oh, ow, oc, ic, kh, kw)
         counts = [dram + constants, told["moved"], code]
         counts += [streams * tiles * (problem.ic / ic), sums * tiles * prices.up(problem.ic, ic)]
-        idle = np.maximum(0, longest - parts[_DRAM]) / (told["per_core"] * told["steps"] / told["tiles"] * whole)
-        return LayerFigures(ps, np.stack(counts) * whole, parts.argmax(0).astype(np.int8), idle, told["bytes"])
+        idle = np.maximum(0, longest - parts[_DRAM])
+        if self._ahead:
+            idle = idle - (0 if before is None else early)
+        else:
+            idle = idle / (told["per_core"] * told["steps"] / told["tiles"] * whole)
+        figures = np.stack(counts) * whole * share
+        return LayerFigures(ps, figures, parts.argmax(0).astype(np.int8), idle, told["bytes"])
+
+    def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
+        """Whether writing and reading ``nbytes`` takes no longer with the L2 than with DRAM, by design."""
+        size = np.array([[float(nbytes)]])
+
+        def there_and_back(side: Designs) -> Array:
+            ways = [prices.move(side, way, size, size, np.zeros((1, 1)))[0] for way in ("read", "write")]
+            found: Array = (ways[0] + ways[1])[0]
+            return found
+
+        near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)
+        return self._priced(near <= far, np.arange(self._designs.count))
 
     def _rate(self, values: Array, rows: Index) -> Array:
         """Values of all designs, or one for all, at the designs ``rows``."""
@@ -182,24 +223,26 @@ class LayerTimes:
         found: Array = nbytes * PS / self._rate(prices.bandwidth(self._designs), rows)
         return found
 
-    def _of_plain(self, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int) -> Array:
-        plans = self._plans
-        cores = 1 if self._designs.config.compiler.shares == "products" else self._cores
+    def _of_plain(
+        self, layer: EstimatedLayer, case: Plain, rows: Index, some: Index, into: LayerFigures | None, in_l2: int
+    ) -> Array:
+        plans, share = self._plans, layer.share
+        cores = 1 if self._designs.config.compiler.shares == "products" or layer.is_cut else self._cores
         compute = self._priced(self._computing(case), rows) / cores
         beyond = sum(nbytes for bit, nbytes in case.far if bit & in_l2)
         outside = sum(nbytes for _, nbytes in case.far) - beyond
-        far = self._priced(np.minimum(prices.bandwidth(plans), prices.channel(plans)), rows)
+        far = self._priced(np.minimum(prices.bandwidth(plans) / share, prices.channel(plans)), rows)
         near = self._priced(prices.local_rate(plans), rows)
-        moving = outside * PS / far + case.near * PS / near + self._fetching(case.code, rows)
+        moving = outside * PS / far + case.near * PS / near + self._fetching(case.code * share, rows)
         if beyond:
             side = plans.l2_side()
-            rate = np.minimum(prices.bandwidth(side), prices.channel(side))
+            rate = np.minimum(prices.bandwidth(side) / share, prices.channel(side))
             moving = moving + self._priced(beyond * PS / rate, rows)
-        moving = np.maximum(moving, self._words(case, rows, moving))
+        moving = np.maximum(moving, self._words(case, rows, moving) / (1 if layer.is_cut else self._cores))
         longest = np.maximum(compute, moving)
         ps: Array = longest + (compute + moving - longest) / OVERLAP
         if into is not None:
-            counts = np.broadcast_to(counts_of(case, in_l2), (len(COUNTS), len(rows)))
+            counts = np.broadcast_to(counts_of(case, in_l2) * share, (len(COUNTS), len(rows)))
             bound = np.where(moving > compute, np.int8(_DRAM), np.int8(_VECTOR))
             idle, slots = np.maximum(0, compute - moving), np.full(len(rows), float(case.slots))
             # Nothing hides the first load and the last store.
@@ -209,8 +252,9 @@ class LayerTimes:
         return ps
 
     def _of_attention(
-        self, sizes: tuple[RowBlocks, ...], rows: Index, room: Array, some: Index, into: LayerFigures | None
-    ) -> Array:
+        self, layer: EstimatedLayer, sizes: tuple[RowBlocks, ...], rows: Index, room: Array, some: Index,
+        into: LayerFigures | None, in_l2: int,
+    ) -> Array:  # fmt: skip
         """Times of a fused attention, with blocks as the compiler chooses them."""
         found = np.full((len(sizes), len(rows)), np.inf)
         told = [LayerFigures.empty(len(rows)) for _ in sizes]
@@ -218,7 +262,9 @@ class LayerTimes:
         for number, blocks in enumerate(sizes):
             asking = np.flatnonzero(left)
             if len(asking):
-                found[number, asking] = self._in_blocks(blocks, rows[asking], room[asking], asking, told[number])
+                found[number, asking] = self._in_blocks(
+                    layer, blocks, rows[asking], room[asking], asking, told[number], in_l2
+                )
                 left -= np.isfinite(found[number])
         near = found <= np.floor(found.min(0) * (100 + SLACK_PERCENT) / 100)
         chosen = near.argmax(0)
@@ -229,15 +275,19 @@ class LayerTimes:
                 into.put(some[mine], figures, mine)
         return result
 
-    def _in_blocks(self, blocks: RowBlocks, rows: Index, room: Array, some: Index, told: LayerFigures) -> Array:
+    def _in_blocks(
+        self, layer: EstimatedLayer, blocks: RowBlocks, rows: Index, room: Array, some: Index, told: LayerFigures,
+        in_l2: int,
+    ) -> Array:  # fmt: skip
         """Picoseconds according to :func:`attention_latency`; infinite where a block does not fit."""
-        plans, count = self._plans, blocks.count
+        plans, count, search = self._plans, blocks.count, self._tiles_of(layer)
+        cores = 1 if layer.is_cut else self._cores
         used = np.full(len(rows), float(blocks.windows))
         matrix, vector, sram, sums = np.zeros((4, len(rows)))
         for part in blocks.parts:
             if part.product is not None:
                 question = self._question(part.product, rows, np.maximum(room - used, 1), told=True)
-                self._tiles.ask([question])
+                search.ask([question])
                 figures, problem = question.figures, part.product.problem
                 used += np.where(np.isinf(question.latency), np.inf, figures["bytes"])
                 matrix += figures["computing"] * blocks.of_image
@@ -256,14 +306,16 @@ class LayerTimes:
         traffic = float(sum(n * work.bytes for work, n in blocks.far))
         channels, bandwidth = (self._rate(self._designs[key], rows) for key in ("dma.channels", "dram.bandwidth"))
         parts = matrix, vector, far
-        chosen = attention_latency(*parts, traffic, count, self._cores, channels, bandwidth)
+        chosen = attention_latency(*parts, traffic, count, cores, channels, bandwidth)
         moved = traffic + sum(n * work.bytes for work, n in blocks.near)
+        beyond = float(sum(nbytes for bit, nbytes in blocks.in_l2 if bit & in_l2))
         code = float(len(blocks.parts) * count * PRODUCT_CODE + sum(n for _, n in blocks.far) * COPY_CODE)
         # Copies within SRAM occupy channels as well.
-        ps = attention_latency(matrix, vector, far + near, traffic + code, count, self._cores, channels, bandwidth)
+        bus = (traffic - beyond + code) * layer.share
+        ps = attention_latency(matrix, vector, far + near, bus, count, cores, channels, bandwidth)
         hidden = matrix + vector + far + near - np.maximum(np.maximum(matrix, vector), far + near)
-        told.ps[some] = ps + hidden / OVERLAP / self._cores
-        told.counts[:, some] = np.stack(np.broadcast_arrays(traffic, moved, code, sram, sums))
+        told.ps[some] = ps + hidden / OVERLAP / cores
+        told.counts[:, some] = np.stack(np.broadcast_arrays(traffic - beyond, moved, code, sram, sums)) * layer.share
         told.bound[some] = np.where(matrix > vector, BOUNDS.index("matrix"), _VECTOR)
         told.slots[some] = used
         return np.where(used <= room, chosen, np.inf)
@@ -287,7 +339,7 @@ class LayerTimes:
         loads, stores = of(case.loaded), of(case.stored)
         several = np.maximum(loads / np.minimum(2, self._ways[rows]), stores)
         alone = plans["dma.channels"] == 1
-        found: Array = np.where(self._priced(alone, rows), loads + stores + moving / 2, several) / self._cores
+        found: Array = np.where(self._priced(alone, rows), loads + stores + moving / 2, several)
         return found
 
     def _computing(self, case: Plain) -> Array:

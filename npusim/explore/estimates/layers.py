@@ -7,7 +7,7 @@ prices and tiles.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -61,15 +61,22 @@ Demand = Case | Plain | tuple[RowBlocks, ...]
 class EstimatedLayer:
     """A group and the values in memory that it uses. The planner chooses the memory of ``buffers``.
 
-    ``counts``: for a grouped convolution, the numbers of groups that the compiler may join.
+    ``counts``: for a grouped convolution, the numbers of groups that the compiler may join. ``share``: the work of all
+    cores divided by that of the first, if the layer is cut.
     """
 
     group: Group
     context: Context
     buffers: list[Buffer] = field(default_factory=list)
     counts: list[int] = field(default_factory=lambda: [1])
+    share: float = 1.0
     cases: dict[int, Demand | None] = field(default_factory=dict)
     forms: dict[int, Group] = field(default_factory=dict)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is the first core's shard of a layer."""
+        return self.context.whole is not None
 
     @property
     def bits(self) -> int:
@@ -96,7 +103,7 @@ class EstimatedLayer:
             self.context.room = self.context.sram_bytes
             lowering = lower(self.context, self.form(near >> len(self.buffers)))
             if isinstance(lowering, AttentionLowering):
-                return blocks_of(lowering)
+                return blocks_of(lowering, {buffer: self.bit(buffer) for buffer in self.buffers})
             return Case.of(lowering) if isinstance(lowering, MatrixLowering) else _plain(lowering, self)
         except CompileError:
             return None
@@ -127,15 +134,17 @@ class EstimatedLayer:
         return 1 << self.buffers.index(buffer) if buffer in self.buffers else 0
 
 
-def layers(groups: Sequence[Group], context: Context, buffers: Sequence[Buffer]) -> list[EstimatedLayer]:
-    """The layers of a network. ``buffers``: those whose memory is chosen."""
+def layers(groups: Iterable[tuple[Group, Context]], buffers: Sequence[Buffer]) -> list[EstimatedLayer]:
+    """The layers of a network, each with the context of its lowering. ``buffers``: those whose memory is chosen."""
     wanted = {buffer for buffer in buffers if buffer.is_scratch and buffer.nbytes}
-    context = copy(context)
-    context.tiles = False
     found = []
-    for group in groups:
+    for group, outer in groups:
+        context = copy(outer)
+        context.tiles = False
         layer = EstimatedLayer(group, context)
-        if context.config.matrix is not None and group.anchor is not None and is_grouped(group.anchor):
+        # Shards keep their groups: the compiler joins those of whole layers.
+        whole = context.config.matrix is not None and context.whole is None
+        if whole and group.anchor is not None and is_grouped(group.anchor):
             layer.counts = counts_of(group.anchor)
         for tensor in group.stored():
             view = context.views.get(tensor)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import on_matrix, side_by_side
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
@@ -46,6 +45,15 @@ class Plan:
     cascades: list[tuple[CascadeSpan, Stripes, Index]] = field(default_factory=list)
     layers: list[LayerFigures] = field(default_factory=list)
 
+    def take(self, rows: Index) -> Plan:
+        """The figures and memories of the designs ``rows``, without cascades."""
+        return Plan(
+            [each[rows] for each in self.chosen],
+            [each[rows] for each in self.near],
+            [each[rows] for each in self.rooms],
+            layers=[each.take(rows) for each in self.layers],
+        )
+
 
 @dataclass(slots=True)
 class _Striped:
@@ -69,8 +77,11 @@ class _Cascade:
 class PlacementPlanner(LayerTimes):
     """Chooses memory areas on designs that differ only in numbers. ``joined``: see :func:`joined_groups`."""
 
-    def __init__(self, network: PreparedNetwork, designs: Designs, joined: Sequence[Index], cores: int = 1) -> None:
-        super().__init__(designs, cores)
+    def __init__(
+        self, network: PreparedNetwork, designs: Designs, joined: Sequence[Index], cores: int = 1,
+        real: PlacementPlanner | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(designs, cores, real)
         self._network = network
         self._joined = joined
         # Bytes of the weights of each layer.
@@ -108,34 +119,50 @@ class PlacementPlanner(LayerTimes):
             for number, (code, ps) in zip(life, tried, strict=True):
                 near[number][kept], costs[number][kept] = code[better], ps[better]
                 taken[number][kept] += value.nbytes
-        plan = Plan(costs, near, [self.capacity - each for each in taken])
-        self.tell(plan)
-        return plan
+        return Plan(costs, near, [self.capacity - each for each in taken])
 
-    def tell(self, plan: Plan) -> None:
+    def told(self, plan: Plan) -> Plan:
         """Compute the figures of each layer of a plan, with all DMA channels and with values in the L2."""
         count = self._designs.count
         l2 = self._in_l2(plan) if self._designs.config.l2 else [None] * len(plan.near)
         plan.layers = [LayerFigures.empty(count) for _ in plan.near]
-        compiler = self._designs.config.compiler
+        designs = self._real._designs
+        compiler = designs.config.compiler
         before: LayerFigures | None = LayerFigures.empty(count)
         for layer, near, room, code, into in zip(
             self._network.layers, plan.near, plan.rooms, l2, plan.layers, strict=True
         ):
             self.chosen(layer, near, room, np.arange(count), into, code, before)
+            if self._ahead and before is not None:
+                space = np.maximum(0, room - into.slots) * PS / prices.bandwidth(designs)
+                into.idle = np.clip(before.idle + into.idle, 0, space)
             before = None if compiler.one_by_one else into
         turns = np.ones((len(plan.near), count))
         for span, stripes, rows in plan.cascades:
             self._tell(span, stripes, rows, plan, l2)
             turns[span.first : span.last + 1, rows] = stripes.turns
         # The sequencer waits at each change of layer. The descriptors of all layers are loaded first.
-        switching = compiler.layer_cycles * PS / self._designs["clock"] + compiler.layer_time_ps
-        exposed = 2 * (prices.latency(self._designs) + prices.start(self._designs)) * compiler.one_by_one
-        loading = compiler.layer_bytes * PS / prices.bandwidth(self._designs)
+        switching = compiler.layer_cycles * PS / designs["clock"] + compiler.layer_time_ps
+        exposed = 2 * (prices.latency(designs) + prices.start(designs)) * compiler.one_by_one
+        loading = compiler.layer_bytes * PS / prices.bandwidth(designs)
         for times, figures in zip(turns, plan.layers, strict=True):
             # With layer_by_layer, nothing hides the latencies of a layer's first load and last store.
             outside = exposed * (figures.counts[0] > 0)
             figures.ps = figures.ps + (times * switching + loading + outside) * (figures.ps > 0)
+        self._exchange(plan)
+        return plan
+
+    def _exchange(self, plan: Plan) -> None:
+        """Add what cores send each other after each layer."""
+        by_dram = self._designs.config.exchange is None
+        for number, buffer, nbytes in self._network.transfers:
+            figures, bit = plan.layers[number], self._network.layers[number].bit(buffer)
+            sent = (plan.near[number] & bit != 0) * float(nbytes)
+            figures.counts[COUNTS.index("moved")] += sent
+            if by_dram:
+                figures.counts[COUNTS.index("dram")] += sent
+            rate, wait = prices.exchange(self._real._designs)
+            figures.ps += sent * PS / rate + wait * (sent > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
         """For each layer, the bits of its buffers in the L2: buffers of the shortest lifetime first, while there is
@@ -148,25 +175,17 @@ class PlacementPlanner(LayerTimes):
         taken = np.zeros((len(network.layers), count))
         for buffer, users in sorted(network.users.items(), key=lambda each: each[1][-1] - each[1][0]):
             first, nbytes = users[0], align(buffer.nbytes)
+            if network.cut is not None and buffer in network.cut:
+                nbytes *= network.context.beside  # each core has a slice
             life = slice(first, users[-1] + 1)
             outside = plan.near[first] & network.layers[first].bit(buffer) == 0
-            fits = outside & (taken[life].max(0) + nbytes <= self._designs["l2.bytes"]) & self._pays(buffer.nbytes)
+            fits = (
+                outside & (taken[life].max(0) + nbytes <= self._designs["l2.bytes"]) & self._real._pays(buffer.nbytes)
+            )
             taken[life, fits] += nbytes
             for user in users:
                 found[user][fits] |= network.layers[user].bit(buffer)
         return found
-
-    def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
-        """Whether writing and reading ``nbytes`` takes no longer with the L2 than with DRAM, by design."""
-        size = np.array([[float(nbytes)]])
-
-        def there_and_back(side: Designs) -> Array:
-            ways = [prices.move(side, way, size, size, np.zeros((1, 1)))[0] for way in ("read", "write")]
-            found: Array = (ways[0] + ways[1])[0]
-            return found
-
-        near, far = there_and_back(self._plans.l2_side()), there_and_back(self._plans)
-        return self._priced(near <= far, np.arange(self._designs.count))
 
     # cascades
 
@@ -224,7 +243,6 @@ class PlacementPlanner(LayerTimes):
                 for at_layer, inside in enumerate(range(span.first, span.last + 1)):
                     result.chosen[inside][rows] = cascade.chosen[rows] / parts
                     result.near[inside][rows] |= span.near[at_layer]
-        self.tell(result)
         return result
 
     def _tell(self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]) -> None:
@@ -251,19 +269,23 @@ class PlacementPlanner(LayerTimes):
         computing = np.sum([told.ps for told in found], axis=0)
         beyond = self._loaded_from_l2(span, rows, l2)
         inputs = self._loaded(span, plan.near, rows)
-        rate = self._rate(prices.bandwidth(self._designs), rows)
+        designs = self._real._designs
+        rate = self._rate(prices.bandwidth(designs), rows)
         held = self._weights(span)[rows]
-        weights, moved = held * PS / rate, (inputs - beyond) * PS / rate
+        beside = self._network.context.beside
+        # A multicast brings the weights to all cores.
+        held = held if self._designs.config.interconnect.multicast else held * beside
+        weights, moved = held * PS / rate, (inputs - beyond) * beside * PS / rate
         if beyond.any():
-            near = prices.bandwidth(self._designs.l2_side())
-            moved = moved + beyond * PS / self._rate(near, rows)
+            near = prices.bandwidth(designs.l2_side())
+            moved = moved + beyond * beside * PS / self._rate(near, rows)
         shown = self._shown(span, stripes)
         longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails)) / computing
         waits = weights + moved > np.maximum(matrix, vector) + tails
         for told, into in zip(found, plan.layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
-            told.counts[COUNTS.index("dram")] += (inputs + held - beyond) * share
-            told.counts[COUNTS.index("moved")] += (inputs + held) * share
+            told.counts[COUNTS.index("dram")] += ((inputs - beyond) * beside + held) * share
+            told.counts[COUNTS.index("moved")] += (inputs + held) * beside * share
             told.ps, told.bound = told.ps * longer, np.where(waits, np.int8(BOUNDS.index("load")), told.bound)
             into.put(rows, told, slice(None))
 
@@ -287,7 +309,7 @@ class PlacementPlanner(LayerTimes):
 
     def _of_striped(self, part: _Striped, rows: Index, layer: EstimatedLayer, l2: Index | None) -> LayerFigures:
         if isinstance(part.what, Plain):
-            counts = np.repeat(counts_of(part.what, 0), len(rows), axis=1)
+            counts = np.repeat(counts_of(part.what, 0) * layer.share, len(rows), axis=1)
             result = LayerFigures.empty(len(rows))
             result.ps, result.counts, result.bound[:] = part.chosen[rows], counts, BOUNDS.index("vector")
             return result
@@ -296,8 +318,8 @@ class PlacementPlanner(LayerTimes):
         for code in np.unique(codes):
             some = np.flatnonzero(codes == code)
             question = self._in_cascade(part.what, rows[some], layer.in_l2(int(code)))
-            self._tiles.ask([question])
-            result.put(some, self._told(question, rows[some]), slice(None))
+            self._alone.ask([question])
+            result.put(some, self._told(layer, question, rows[some]), slice(None))
         return result
 
     def _in_cascade(self, case: Case, rows: Index, l2: int = 0) -> Question:
@@ -392,7 +414,7 @@ class PlacementPlanner(LayerTimes):
         key = striped, some.tobytes()
         if key not in self._picked:
             question = self._in_cascade(striped, some)
-            self._tiles.ask([question])
+            self._alone.ask([question])
             chosen, tail, slots = np.full((3, count), np.inf)
             chosen[some] = question.latency * (case.height / rows)
             tail[some], slots[some] = question.figures["tail"], question.figures["bytes"]

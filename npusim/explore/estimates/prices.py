@@ -92,6 +92,15 @@ def start(designs: Designs) -> Array:
     return designs.figure("start", dma.start_ps)
 
 
+def exchange(designs: Designs) -> tuple[Array, Array]:
+    """Bytes per second from core to core, and picoseconds before the first: over the exchange network, or through
+    DRAM."""
+    if designs.config.exchange is None:
+        return bandwidth(designs), 2 * designs["dram.latency"]
+    rate = designs.figure("exchange", dma.exchange_bandwidth)
+    return rate, designs.figure("exchange latency", dma.exchange_latency_ps)
+
+
 def local_rate(designs: Designs) -> Array:
     """Bytes per second that a channel copies within SRAM."""
     return designs.figure("local rate", sram_rate)

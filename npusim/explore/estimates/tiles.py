@@ -95,15 +95,16 @@ class Question:
     """The best tile of one operator on some designs.
 
     ``numbers``: the designs. ``budgets``: bytes of SRAM. ``pieces``: see :func:`pieces_of`. ``l2``: the sum of 1, 2 and
-    4 for the input, the result and other operands in the L2. Results of :meth:`TileSearch.ask`: ``latency``, by which
-    memory areas are compared, infinite if no tile fits; with ``told`` also ``figures``, by name, each [designs].
+    4 for the input, the result and other operands in the L2; ``near``: those of them whose transfers have other prices.
+    Results of :meth:`TileSearch.ask`: ``latency``, by which memory areas are compared, infinite if no tile fits; with
+    ``told`` also ``figures``, by name, each [designs].
     """
 
     def __init__(
         self, case: Case, numbers: Index, budgets: _Numbers, pieces: _Numbers, *, told: bool = False,
-        l2: int = 0,
+        l2: int = 0, near: int | None = None,
     ) -> None:  # fmt: skip
-        self.case, self.l2 = case, l2
+        self.case, self.l2, self.near = case, l2, l2 if near is None else near
         self.numbers = numbers
         self.devices = np.zeros(0, np.int64)
         """The devices of the search. Designs on which all tiles take the same time are one device."""
@@ -122,7 +123,8 @@ class Question:
     def about(self, some: Index) -> Question:
         """The same question for some of the designs."""
         told = self._figures is not None
-        part = Question(self.case, self.numbers[some], self.budgets[some], self.pieces[some], told=told, l2=self.l2)
+        sizes = self.budgets[some], self.pieces[some]
+        part = Question(self.case, self.numbers[some], *sizes, told=told, l2=self.l2, near=self.near)
         part.devices = self.devices[some]
         return part
 
@@ -139,7 +141,7 @@ class Question:
         ones find nothing."""
         while True:
             left = searches[self._pass].choose(
-                self.devices, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.l2
+                self.devices, self.budgets, self.pieces, self.scores, self.latency, self._figures, self.near
             )
             nothing = np.isinf(self.scores)
             if left or self._pass + 1 == len(searches) or not nothing.any():
