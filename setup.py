@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 
@@ -86,6 +87,7 @@ def extensions() -> list[Extension]:
 
 # ------------------------------------------------------------------- shared libraries for clients that are not Python
 
+VERSION = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["version"]
 EMBED = ["embed.c", "embed_paths.c", "embed_python.c", "embed_stack.c", "handles.c"]
 ABI_HEADERS = sorted(str(path) for path in Path("hal/abi").rglob("*.h"))
 # Name without lib and .so, folder, sources in hal/abi, macros. They are built with the kernels, installed in hal.abi,
@@ -100,6 +102,7 @@ LIBRARIES: list[tuple[str, str, list[str], list[tuple[str, str]]]] = [
         [("NPU_HANDLE_TAG", "0x2A5"), ("ONNXIFI_NPUSIM_V1", "1")],
     ),
     ("neuralnetworks", "lib", ["neuralnetworks.c"], []),
+    ("npusim-ort", "lib", ["ort.c"], [("NPU_PACKAGE_VERSION", f'"{VERSION}"')]),
 ]
 # Modules that the libraries import, and what those share, with their sources in hal/abi and macros.
 BRIDGES: list[tuple[str, list[str], list[tuple[str, str]]]] = [
@@ -112,6 +115,7 @@ BRIDGES: list[tuple[str, list[str], list[tuple[str, str]]]] = [
         [("NPU_HANDLE_TAG", "0x3A5"), ("ONNXIFI_PUBLIC", '__attribute__((visibility("hidden")))')],
     ),
     ("hal.nnapi.capi._bridge", [], []),
+    ("hal.ort._bridge", [], []),
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion"]
 C_FLAGS = ["-std=gnu11", "-fvisibility=hidden", *WARNINGS, *(["-O1", "-g"] if DEBUG else ["-O2"])]

@@ -10,7 +10,8 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A shared library. ``name``: for ``-l``. ``defines``: the macros that its header needs."""
+    """A shared library. ``name``: for ``-l``. ``header``: none for a plug-in, which clients load and do not link.
+    ``defines``: the macros that its header needs."""
 
     name: str
     folder: Path
@@ -26,12 +27,14 @@ class Library:
     @property
     def cflags(self) -> str:
         """Flags to compile a client."""
+        if not self.header:
+            return ""
         return " ".join([f"-I{INCLUDE}", *(f"-D{define}" for define in self.defines)])
 
     @property
     def ldflags(self) -> str:
         """Flags to link a client that finds the library where it is now."""
-        return f"-L{self.folder} -l{self.name} -Wl,-rpath,{self.folder}"
+        return f"-L{self.folder} -l{self.name} -Wl,-rpath,{self.folder}" if self.header else ""
 
 
 INCLUDE = HERE / "include"
@@ -43,4 +46,5 @@ LIBRARIES = (
         "onnxifi-npusim-v1", LIB / "v1", "onnxifi.h", "ONNXIFI, tensor descriptors of 56 bytes", ("ONNXIFI_NPUSIM_V1",)
     ),
     Library("neuralnetworks", LIB, "NeuralNetworks.h", "the NNAPI C API"),
+    Library("npusim-ort", LIB, "", "an execution provider of ONNX Runtime, to be registered by its path"),
 )

@@ -56,7 +56,7 @@ def read(file: Path) -> Library:
     """Read a library from its pkg-config file, with all variables substituted."""
     values: dict[str, str] = {"pcfiledir": str(file.parent.resolve())}
     for line in file.read_text("utf-8").splitlines():
-        if match := re.fullmatch(r"(\w+)(=|: )(.*)", line):
+        if match := re.fullmatch(r"(\w+)(=|: ?)(.*)", line):
             value = re.sub(r"\$\{(\w+)\}", lambda name: values[name[1]], match[3]).strip()
             values[match[1]] = os.path.normpath(value) if match[2] == "=" else value
     path = Path(values["libdir"]) / f"lib{values['Name']}.so"
@@ -73,7 +73,7 @@ def variables(libraries: list[Library]) -> dict[str, str]:
 @click.command(cls=Command, short_help="Show the shared libraries for C programs.")
 @json_option("the libraries")
 def libs(json_file: str | None) -> None:
-    """Show the shared libraries for C programs: ONNXIFI and NNAPI.
+    """Show the shared libraries for C programs: ONNXIFI, NNAPI, and the plug-in for ONNX Runtime.
 
     \b
     Examples:
@@ -95,7 +95,9 @@ def _text(libraries: list[Library]) -> str:
     lines = []
     for library in libraries:
         lines += [f"{library.name}: {library.what}", f"  file     {library.path}"]
-        lines += [f"  compile  {library.cflags}", f"  link     {library.ldflags}", ""]
+        if library.ldflags:
+            lines += [f"  compile  {library.cflags}", f"  link     {library.ldflags}"]
+        lines.append("")
     for name, value in variables(libraries).items():
         lines.append(f'export {name}="{value}${{{name}:+:${name}}}"')
     return "\n".join(lines)

@@ -22,9 +22,9 @@ from npusim.isa.base import ISA_VERSION
 from npusim.runtime.provenance import Origin
 
 if TYPE_CHECKING:
-    import onnx
+    from npusim.frontends.onnx.source import Source as OnnxSource
 
-    Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+    Source = OnnxSource | Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,9 @@ class CompileRequest:
 
             path = Path(self.source)
             return digest_file(path, self.config.dram.bytes, values=not self.timing_only), path.stem
-        return hashlib.sha256(self.source.SerializeToString(deterministic=True)).hexdigest(), ""
+        from npusim.frontends.onnx.source import read
+
+        return read(self.source).digest, ""
 
     def key(self, model: tuple[str, str], choice: str = "") -> str:
         """The cache key of the program.

@@ -43,6 +43,7 @@ OWN = {
     ("npusim/linux/kernel.py", "_listening"): "a directory of its own",
     ("npusim/linux/kernel.py", "_prepare"): "this program",
     ("hal/onnxifi/__init__.py", "_preload"): "this program",
+    ("hal/ort/context.py", "write_context"): "written here just before, in a directory of its own",
     ("npusim/conformance/subject.py", "ProgramSubject.__init__"): "made here, in a directory of its own",
     ("npusim/sim/pages.py", "_touched"): "/proc/self/pagemap",
 }

@@ -14,15 +14,15 @@ from npusim.errors import UnsupportedError
 
 Array = npt.NDArray[Any]
 
-_SIZE = "the size of its result depends on data"
+DATA_DEPENDENT_SIZE = "the size of its result depends on data"
 _TRAINING = "it trains"
 _TABLES = "it is not arithmetic of tensors"
 
 HOST_STEPS: Mapping[tuple[str, str], str] = {
-    ("", "NonZero"): _SIZE,
-    ("", "Compress"): _SIZE,
-    ("", "Unique"): _SIZE,
-    ("", "NonMaxSuppression"): _SIZE,
+    ("", "NonZero"): DATA_DEPENDENT_SIZE,
+    ("", "Compress"): DATA_DEPENDENT_SIZE,
+    ("", "Unique"): DATA_DEPENDENT_SIZE,
+    ("", "NonMaxSuppression"): DATA_DEPENDENT_SIZE,
     ("", "ImageDecoder"): "it reads an encoded image",
     ("", "TfIdfVectorizer"): _TABLES,
     **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Momentum")},

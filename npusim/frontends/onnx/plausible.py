@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import ValueInfoProto
@@ -48,21 +48,31 @@ _AXES = {
 _CHANNELS_LAST = ("batch", "height", "width", "channels")
 
 
-def with_examples(
-    error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
-) -> NpusimError:
-    """The error, completed with sizes for every open dimension. If no tried sizes fit, it states the problem with one
-    of them. If the model is unsupported with all of them, that error is returned instead."""
+def candidates(
+    model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Shapes for the inputs with open dimensions, the most usual ones first. None if all dimensions are known."""
     values, symbols = free_inputs(model.proto.graph), dict[str, int]()
     for value in values:
         pairs = zip(declared_dims(value) or (), given.get(value.name, ()), strict=False)
         symbols.update((dim, size) for dim, size in pairs if isinstance(dim, str))
     asked = [value for value in values if value.name not in given and value.name not in bind]
-    nodes = 0
-    found: list[tuple[NpusimError, dict[str, tuple[int, ...]], dict[str, Any]]] = []
     for (height, width), length in zip(IMAGES, LENGTHS, strict=True):
         sizes = {"batch": 1, "channels": 3, "depth": DEPTH, "height": height, "width": width, "length": length}
         shapes = _shapes(asked, symbols, sizes)
+        if not shapes:
+            return
+        yield shapes
+
+
+def with_examples(
+    error: OpenInputsError, model: Model, given: Mapping[str, Sequence[int]], bind: Mapping[str, Any]
+) -> NpusimError:
+    """The error, completed with sizes for every open dimension. If no tried sizes fit, it states the problem with one
+    of them. If the model is unsupported with all of them, that error is returned instead."""
+    nodes = 0
+    found: list[tuple[NpusimError, dict[str, tuple[int, ...]], dict[str, Any]]] = []
+    for shapes in candidates(model, given, bind):
         bound, problem, imported = _tried(model, {**given, **shapes}, bind)
         if problem is None:
             return OpenInputsError(error.problem, shapes, bound)
@@ -149,9 +159,7 @@ def _tried(
     for guess in GUESSES:
         values: dict[str, Any] = {}
         while True:
-            trial = _Trial(
-                Model(model.proto, model.files and model.files.again(), dict(model.blobs)), shapes, {**bind, **values}
-            )
+            trial = _Trial(model.again(), shapes, {**bind, **values})
             trial.guess = guess
             problem: NpusimError | None = None
             try:

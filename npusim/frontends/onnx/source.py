@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -13,8 +15,6 @@ from npusim.errors import ModelError, UsageError
 from npusim.frontends.onnx.files import MODEL, Files
 from npusim.frontends.onnx.wire import lift_initializers
 from npusim.weights import MAPPED_BYTES, WeightFile
-
-Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 @dataclass
@@ -30,6 +30,22 @@ class Model:
         """Release the weights of the message, which have been extracted."""
         self.blobs.clear()
 
+    def again(self) -> Model:
+        """The same model for another import, which releases its own weights."""
+        return Model(self.proto, self.files and self.files.again(), dict(self.blobs))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the message and of all weights."""
+        digest = hashlib.sha256(self.proto.SerializeToString(deterministic=True))
+        for name, blob in sorted(self.blobs.items()):
+            digest.update(f"{name} {len(blob)}:".encode())
+            digest.update(blob)
+        return digest.hexdigest()
+
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto | Model
+
 
 def read(source: Source, limit: int | None = None, *, timing_only: bool = False) -> Model:
     """Parse the source. Raises UsageError for a file that cannot be read, ModelError for one that is not a model.
@@ -37,6 +53,8 @@ def read(source: Source, limit: int | None = None, *, timing_only: bool = False)
     ``limit``: maximum bytes of external data. ``timing_only``: a large model is mapped, and files next to it may be
     missing.
     """
+    if isinstance(source, Model):
+        return _checked(source.again(), "the model")
     if isinstance(source, onnx.ModelProto):
         return _checked(Model(source), "the model")
     if isinstance(source, bytes | bytearray):
