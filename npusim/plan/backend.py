@@ -59,7 +59,21 @@ class Items:
         return ("absent",) if self.values is None else ("sequence", *(value.shape for value in self.values))
 
 
-Value = Array | DeviceValue | Items
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """A tensor of strings, which the host holds. ``array``: of objects of type str."""
+
+    array: Array
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Its shape, marked as that of strings, for the key of what follows."""
+        return ("strings", *self.array.shape)
+
+
+Held = Items | Strings
+"""Values that only the host has."""
+Value = Array | DeviceValue | Items | Strings
 Target = Callable[[Shape, "np.dtype[Any]"], PlanBuffer | None]
 """Called with a shape and type: returns a buffer of at least that size for an output, or None for host memory."""
 

@@ -8,7 +8,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from npusim.plan.backend import Array, Backend, DeviceValue, Items, PlanBuffer, Shape, Target, Value, bytes_of
+from npusim.errors import InputError
+from npusim.plan.backend import (
+    Array,
+    Backend,
+    DeviceValue,
+    Held,
+    Items,
+    PlanBuffer,
+    Shape,
+    Strings,
+    Target,
+    Value,
+    bytes_of,
+)
 from npusim.plan.node import PlanNode
 from npusim.plan.segment import PlanSteps, Segment
 
@@ -92,7 +105,7 @@ class Values(Situation):
         inputs: dict[str, Array | PlanBuffer] = {}
         for port in node.inputs:
             value = self.values[port.number]
-            assert not isinstance(value, Items)
+            assert not isinstance(value, Held)
             inputs[port.name] = value.buffer if isinstance(value, DeviceValue) else value
         # Outputs get their memory before the run, which writes there: nothing is copied on the device afterwards.
         bound: dict[str, PlanBuffer] = {}
@@ -123,8 +136,8 @@ class Values(Situation):
 
     def host(self, value: Value) -> Array:
         """A value as a host array."""
-        if isinstance(value, Items):
-            raise TypeError("a sequence is no array")
+        if isinstance(value, Held):
+            raise InputError("a sequence or a tensor of strings is not allowed here")
         if not isinstance(value, DeviceValue):
             return value
         raw = self.backend.read(value.buffer, value.nbytes) if value.nbytes else b""
@@ -138,6 +151,9 @@ class Values(Situation):
             if isinstance(value, Items):  # the memory of its values ends with this execution
                 found.append(value if value.values is None else Items(tuple(map(self.host, value.values))))
                 continue
+            if isinstance(value, Strings):
+                found.append(value)
+                continue
             if not isinstance(value, DeviceValue) or value.buffer is not self._bound.get(number):
                 value = array = self.host(value)
                 buffer = self._targets[number](array.shape, array.dtype) if array.size else None
@@ -150,6 +166,6 @@ class Values(Situation):
 
 def leading(value: Value, count: int) -> Value:
     """The first ``count`` entries of dimension 0, in the same memory."""
-    assert not isinstance(value, Items)
+    assert not isinstance(value, Held)
     shape = (count, *value.shape[1:])
     return DeviceValue(value.buffer, shape, value.dtype) if isinstance(value, DeviceValue) else value[:count]

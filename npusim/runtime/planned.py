@@ -17,7 +17,7 @@ from npusim.errors import DeadlineError, InputError
 from npusim.hw import actions
 from npusim.hw.config import Config
 from npusim.occupancy import Occupancy, Stay
-from npusim.plan import Array, Items, PlanBuffer, Value, on_host
+from npusim.plan import Array, Items, PlanBuffer, Strings, Value, on_host
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
 from npusim.runtime.dispatcher import Dispatcher
 from npusim.runtime.request import DeviceBuffer, Request
@@ -330,8 +330,16 @@ def planned_program(model: PlannedModel, name: str, key: str) -> PlannedProgram:
     return program
 
 
-def held_value(name: str, value: Any, dtype: DType) -> Value:
-    """The value of an input that is a sequence or optional: a list of arrays, an array, or None. Raises InputError."""
+def held_value(name: str, value: Any, dtype: DType, *, text: bool) -> Value:
+    """The value of an input that is a sequence or optional: a list of arrays, an array, or None; or a tensor of strings
+    (``text``). Raises InputError."""
+    if text:
+        array = np.asarray(value)
+        if array.dtype.kind == "U":
+            array = array.astype(object)
+        if array.dtype != object or not all(isinstance(each, str) for each in array.flat):
+            raise InputError(f"input {name!r}: must be strings, got {type(value).__name__} of {array.dtype}")
+        return Strings(array)
     if value is None:
         return Items(None)
     parts = list(value) if isinstance(value, list | tuple) else [value]
@@ -346,7 +354,7 @@ def _given_back(value: Value, dtype: DType) -> Any:
     """An output: an array, a list of arrays, or None."""
     if isinstance(value, Items):
         return None if value.values is None else [from_storage(np.asarray(each), dtype) for each in value.values]
-    return from_storage(np.asarray(value), dtype)
+    return value.array if isinstance(value, Strings) else from_storage(np.asarray(value), dtype)
 
 
 def execute(

@@ -426,9 +426,9 @@ class Session:
             what = "timing_only" if timing_only else "state"
             raise UsageError(f"{what}: not allowed for a model that decides at run time what is computed")
         assert program.plan is not None
-        held = program.plan.shared.held
+        held, texts = program.plan.shared.held, program.plan.shared.texts
         arrays: dict[str, Any] = _checked_inputs(program, {n: value for n, value in inputs.items() if n not in held})
-        arrays |= {name: held_value(name, inputs.get(name), dtype) for name, dtype in held.items()}
+        arrays |= {name: held_value(name, inputs.get(name), dtype, text=name in texts) for name, dtype in held.items()}
         with DefaultFloats():
             result = execute(program, arrays, self._powered(), self._limit_ps)
         result.origin = self._origins.get(program)

@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from npusim.dtypes import DType, dtype_of, from_storage, to_storage
-from npusim.errors import InputError, ModelError
+from npusim.dtypes import DType, dtype_of, to_storage
+from npusim.errors import InputError, ModelError, UnsupportedError
 from npusim.frontends.onnx import suppression
 from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.host_decision import GraphPlan, HostDecision
 from npusim.frontends.onnx.host_steps import compute
 from npusim.frontends.onnx.scope import domain_of
 from npusim.frontends.onnx.signature import declared_dims
-from npusim.frontends.onnx.tensors import ELEMENT_TYPES
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES, TEXT
 from npusim.ops.base import Array
-from npusim.plan import Iterations, Target, Value, Values, on_host
-
-_STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+from npusim.plan import Iterations, Strings, Target, Value, Values, on_host
 
 
 def _truth(array: Array) -> bool:
@@ -158,18 +156,21 @@ def _stacked(d: HostDecision, body: GraphPlan, output: int, row: list[Array]) ->
 
 def host_step(d: HostDecision) -> Sequence[Value]:
     """An operator whose results have sizes that depend on data, or that the device does not have."""
-    arrays = [
-        from_storage(d.host(index), d.type_of(index)) if d.has(index) else None for index in range(len(d.node.input))
-    ]
+    arrays = [d.operand(index) for index in range(len(d.node.input))]
     try:
         found = compute(d.node, d.plan.version(domain_of(d.node)), arrays)
-    except _STUMBLES as error:
+    except (UnsupportedError, InputError):
+        raise
+    except Exception as error:  # libraries of image formats raise any
         raise InputError(f"cannot be computed: {error}") from error
     d.charge(sum(array.size for array in (*arrays, *found) if array is not None))
+    results: list[Value] = []
     for index, array in enumerate(found):
+        text = array.dtype.kind in "OU"
+        results.append(Strings(array.astype(object)) if text else to_storage(array))
         if d.node.output[index]:
-            d.give(index, dtype_of(array))
-    return [to_storage(array) for array in found]
+            d.give(index, TEXT if text else dtype_of(array))
+    return results
 
 
 def suppress(d: HostDecision) -> Sequence[Value]:

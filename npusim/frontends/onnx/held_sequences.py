@@ -13,7 +13,7 @@ from npusim.dtypes import DType
 from npusim.errors import InputError
 from npusim.frontends.onnx.host_decision import HostDecision
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
-from npusim.plan import Array, DeviceValue, Items, Value, on_host
+from npusim.plan import Array, DeviceValue, Held, Items, Strings, Value, on_host
 
 Tensors = tuple[Array | DeviceValue, ...]
 
@@ -29,6 +29,8 @@ def _tensor(d: HostDecision, index: int) -> Array | DeviceValue:
     value = d.value(index)
     if isinstance(value, Items):
         raise InputError(f"input {index} must be a tensor")
+    if isinstance(value, Strings):
+        raise InputError("sequences of strings are not supported")
     return value
 
 
@@ -172,7 +174,7 @@ def sequence_map(d: HostDecision) -> Sequence[Value]:
         ]
         results = d.run(body, given, [on_host] * len(columns), d.values.backend)
         for column, result in zip(columns, results, strict=True):
-            assert not isinstance(result, Items)
+            assert not isinstance(result, Held)
             column.append(result)
         d.charge()
     for index, name in enumerate(body.outputs):

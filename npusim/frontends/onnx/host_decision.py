@@ -7,12 +7,10 @@ from typing import Any, Protocol
 
 from onnx import GraphProto, NodeProto, helper
 
-from npusim.dtypes import DType
+from npusim.dtypes import DType, from_storage
 from npusim.errors import InputError, ModelError
 from npusim.ops.base import Array
-from npusim.plan import Backend, Items, PlanSteps, Target, Value, Values
-
-_STUMBLES = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+from npusim.plan import Backend, Held, PlanSteps, Strings, Target, Value, Values
 
 
 class GraphPlan(Protocol):
@@ -74,15 +72,22 @@ class HostDecision:
         return self.plan.value(self.values, self.node.input[index])
 
     def type_of(self, index: int) -> DType:
-        """The element type of an input, after its value was read."""
+        """The element type of an input of numbers, after its value was read."""
         return self.plan.types[self.plan.number(self.node.input[index])]
 
     def host(self, index: int) -> Array:
         """An input of the node on the host, in storage form. Raises InputError."""
         value = self.value(index)
-        if isinstance(value, Items):
-            raise InputError(f"input {index} must be a tensor")
+        if isinstance(value, Held):
+            raise InputError(f"input {index} must be a tensor of numbers")
         return self.values.host(value)
+
+    def operand(self, index: int) -> Array | None:
+        """An input of the node on the host, in the type that numpy has for it; None if it is absent."""
+        if not self.has(index):
+            return None
+        value = self.value(index)
+        return value.array if isinstance(value, Strings) else from_storage(self.host(index), self.type_of(index))
 
     def scalar(self, index: int) -> Any:
         """An input of one element. Raises InputError."""

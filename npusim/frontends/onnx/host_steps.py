@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,10 @@ Array = npt.NDArray[Any]
 DATA_DEPENDENT_SIZE = "the size of its result depends on data"
 _TRAINING = "it trains"
 _TABLES = "it is not arithmetic of tensors"
+_TEXT = "it computes with strings"
+_RANDOM = "its result is random"
+
+RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 HOST_STEPS: Mapping[tuple[str, str], str] = {
     ("", "NonZero"): DATA_DEPENDENT_SIZE,
@@ -24,6 +30,9 @@ HOST_STEPS: Mapping[tuple[str, str], str] = {
     ("", "Unique"): DATA_DEPENDENT_SIZE,
     ("", "NonMaxSuppression"): DATA_DEPENDENT_SIZE,
     ("", "ImageDecoder"): "it reads an encoded image",
+    ("", "MelWeightMatrix"): _SIZE,
+    **{("", name): _RANDOM for name in RANDOM},
+    **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
     ("", "TfIdfVectorizer"): _TABLES,
     **{("ai.onnx.preview.training", name): _TRAINING for name in ("Adagrad", "Adam", "Momentum")},
     **{
@@ -38,6 +47,28 @@ HOST_STEPS: Mapping[tuple[str, str], str] = {
 """The reason why the host executes an operator, by domain and name."""
 
 
+MOST_RANDOM = 1 << 24
+"""Maximum number of elements of a random tensor."""
+
+
+def _seeded(node: NodeProto) -> NodeProto:
+    """A copy of the node with a seed, so that a model has the same results in each run; other nodes unchanged."""
+    if node.domain or node.op_type not in (*RANDOM, "Dropout"):
+        return node
+    given = {attribute.name: attribute for attribute in node.attribute}
+    if "shape" in given and math.prod(given["shape"].ints) > MOST_RANDOM:
+        reason = f"a random tensor of shape {list(given['shape'].ints)}: at most {MOST_RANDOM} elements are supported"
+        raise UnsupportedError([(node.name, node.op_type, reason)])
+    seeded = NodeProto()
+    seeded.CopyFrom(node)
+    if "seed" in given:
+        return seeded
+    # Nodes of equal shapes must not have equal results. 24 bits are exact in a float attribute.
+    number = zlib.crc32("/".join((node.name, *node.output)).encode()) & 0xFFFFFF
+    seeded.attribute.append(helper.make_attribute("seed", number if node.op_type == "Dropout" else float(number)))
+    return seeded
+
+
 def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> list[Array]:
     """The results of an operator, by the reference evaluator of the onnx package.
 
@@ -49,6 +80,9 @@ def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> li
         return [np.asarray(np.nonzero(np.atleast_1d(inputs[0])), np.int64)]
     from onnx.reference import ReferenceEvaluator
 
+    node = _seeded(node)
+    if node.op_type == "Dropout" and inputs[1] is None:  # the evaluator does not know the default in this place
+        node.input[1], inputs = "ratio of 0.5", [inputs[0], np.asarray(0.5, np.float32), *inputs[2:]]
     names = [name for name, value in zip(node.input, inputs, strict=True) if value is not None]
     given = {name: value for name, value in zip(node.input, inputs, strict=True) if value is not None}
     values = [

@@ -212,6 +212,7 @@ class Importer:
                 data, dtype = read_tensor(proto, self.model.files, where, self.model.blobs.get(proto.name))
             except UnsupportedError as error:
                 self.reasons.extend(error.reasons)
+                self._undecided += len(error.reasons) * isinstance(error, UndecidedError)
                 scope.define(proto.name, POISON, where)
                 continue
             self.budget.grant(nbytes=data.nbytes)
@@ -423,9 +424,9 @@ class Importer:
     def _check_known(self, node: NodeProto, name: str, domain: str, scope: Scope) -> None:
         """Report an operator that is unknown for all inputs."""
         version = scope.opsets.get(domain, 1)
-        own = not domain and any(node.op_type in each for each in (CONTROL, SEQUENCES, HOST_STEPS))
-        known = own or lookup(domain, node.op_type, version) or is_function(node, version)
-        if not known:
+        own = not domain and (node.op_type in CONTROL or node.op_type in SEQUENCES)
+        own = own or (domain, node.op_type) in HOST_STEPS
+        if not (own or lookup(domain, node.op_type, version) or is_function(node, version)):
             raise UnsupportedError([(name, node.op_type, unknown(node, domain, version))])
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
 from onnx import AttributeProto
 
 from npusim.dtypes import DType, bfloat16_to_float32
+from npusim.errors import UndecidedError
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.scope import Value
 from npusim.frontends.onnx.tensors import read_tensor
@@ -67,9 +68,19 @@ class Node(ImportedOperation):
         if unread:
             self.refuse(f"attribute {', '.join(unread)} is not supported in operator set {self.opset}")
 
+    def wants(self, index: int) -> bool:
+        """Whether an output is used."""
+        return index < len(self.wanted) and self.wanted[index]
+
+    def leave_to_host(self, reason: str) -> NoReturn:
+        """Raise the UndecidedError of an operator that the host executes."""
+        error = UndecidedError([(self.name, self.op_type, reason)])
+        error.on_host = True
+        raise error
+
     def no_output(self, index: int, reason: str) -> None:
         """Refuse the node if its output ``index`` is used."""
-        if index < len(self.wanted) and self.wanted[index]:
+        if self.wants(index):
             self.refuse(f"output {index} is used: {reason}")
 
     # -- inputs -------------------------------------------------------------------------------------------------------

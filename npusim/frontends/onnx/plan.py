@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, NodeProto, helper
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from npusim.dtypes import DType
 from npusim.errors import InputError, ModelError, UndecidedError, UnsupportedError
@@ -20,9 +21,9 @@ from npusim.frontends.onnx.held_sequences import HELD
 from npusim.frontends.onnx.importer import Importer
 from npusim.frontends.onnx.narrow_formats import FLOATS
 from npusim.frontends.onnx.scope import Scope, Value, needed_nodes, nested_graphs, opset_imports
-from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs, held_type
+from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_inputs, held_type, is_text
 from npusim.frontends.onnx.source import Model, Source, read
-from npusim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor, type_name
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES, TEXT, element_type, read_strings, read_tensor, type_name
 from npusim.frontends.onnx.versions import OLDEST_OPSET, upgraded
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config
@@ -36,6 +37,7 @@ from npusim.plan import (
     SegmentBuilder,
     SegmentPlan,
     Situation,
+    Strings,
     ValueNeededError,
     Values,
 )
@@ -44,6 +46,7 @@ from npusim.plan import Value as PlanValue
 MOST_ASKED = 1 << 16
 """Maximum number of elements of a value that becomes a constant of the next segment."""
 Constant = tuple[Array, DType]
+_STRINGS = Strings(np.empty(0, object)).shape[0]
 
 
 @dataclass
@@ -75,9 +78,14 @@ class PlannedModel:
 
     @cached_property
     def held(self) -> dict[str, DType]:
-        """Element types of the inputs that are sequences or optional values, by name."""
+        """Element types of the inputs that the host holds, by name."""
         found = {value.name: held_type(value) for value in free_inputs(self.model.proto.graph)}
         return {name: dtype for name, dtype in found.items() if dtype is not None}
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Inputs that are tensors of strings."""
+        return frozenset(value.name for value in free_inputs(self.model.proto.graph) if is_text(value))
 
     @property
     def name(self) -> str:
@@ -195,6 +203,9 @@ class NodePlan(SegmentPlan):
         elif name in self._initializers:
             proto, model = self._initializers[name], self.shared.model
             _refuse_format(name, proto.data_type)
+            if proto.data_type == TensorProto.STRING:
+                self._constants[name] = read_strings(proto, f"initializer {name!r}"), TEXT
+                return self._constants[name]
             blob = model.blobs.get(name) if self.parent is None else None
             found = read_tensor(proto, model.files, f"initializer {name!r}", blob)
         else:
@@ -259,7 +270,7 @@ class NodePlan(SegmentPlan):
         constant = self.constant(name)
         if constant is not None:
             self.types[self.number(name)] = constant[1]
-            return constant[0]
+            return Strings(constant[0]) if constant[0].dtype == object else constant[0]
         number = self.number_of(name)
         if number is None or number not in values.values:
             raise ModelError(f"{self.label}{name!r} is read before it is produced")
@@ -376,6 +387,8 @@ class NodeBuilder(SegmentBuilder):
         """A value from before the segment. Raises KeyError if there is none."""
         constant = self._plan.constant(name)
         if constant is not None:
+            if constant[0].dtype == object:
+                element_type(TensorProto.STRING, name, "initializer")
             tensor = self.builder.const(constant[0], name, constant[1])
             self._scope.values[name] = tensor
             return tensor
@@ -383,7 +396,9 @@ class NodeBuilder(SegmentBuilder):
         if number is None or number not in self.shapes:
             raise KeyError(name)
         if self._is_held(name):
-            raise UndecidedError([(name, "sequence", "the host holds it")])
+            error = UndecidedError([(name, "value", "the host holds it")])
+            error.on_host = self.shapes[number][0] == _STRINGS
+            raise error
         dtype = self._plan.types[number]
         if number in self._known:
             tensor = self.builder.const(self._known[number], name, dtype)

@@ -21,7 +21,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, element_type
+from npusim.frontends.onnx.tensors import ELEMENT_TYPES, PACKED, TEXT, element_type
 from npusim.graph import Tensor
 from npusim.ops.base import Array, narrow
 
@@ -207,9 +207,17 @@ def _dtype(value: ValueInfoProto) -> DType:
     return PACKED[code][0] if code in PACKED else element_type(code, value.name, "input")
 
 
+def is_text(value: ValueInfoProto) -> bool:
+    """Whether an input is a tensor of strings."""
+    return value.type.WhichOneof("value") == "tensor_type" and value.type.tensor_type.elem_type == TensorProto.STRING
+
+
 def held_type(value: ValueInfoProto) -> DType | None:
-    """The element type of an input that is a sequence or an optional value, which the host holds; None for others."""
+    """The element type of an input that is a sequence, an optional value or a tensor of strings, which the host holds;
+    None for others."""
     inner = value.type
+    if is_text(value):
+        return TEXT
     if inner.WhichOneof("value") == "optional_type":
         inner = inner.optional_type.elem_type
     elif inner.WhichOneof("value") != "sequence_type":

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from npusim.dtypes import DType
-from npusim.errors import ModelError, UnsupportedError
+from npusim.errors import ModelError, UndecidedError, UnsupportedError
 from npusim.frontends.onnx.files import Files
 from npusim.frontends.onnx.narrow_formats import FLOATS, INTEGERS, bits_of
 from npusim.ops.base import Array
@@ -20,6 +20,8 @@ _SPELT = {DType.FLOAT32: "FLOAT", DType.FLOAT64: "DOUBLE"}  # the others have th
 ELEMENT_TYPES = {int(TensorProto.DataType.Value(_SPELT.get(dtype, dtype.name))): dtype for dtype in DType}
 PACKED = {**INTEGERS, **{code: (DType.UINT8, bits_of(code)) for code in FLOATS}}
 """Types that are stored in bytes, with the type of the byte and the bits of an element in a file."""
+TEXT = DType.UINT8
+"""Recorded as the element type of strings, which have none on the device."""
 TO_ONNX = {dtype: code for code, dtype in ELEMENT_TYPES.items()}
 
 _FIELDS = {
@@ -37,7 +39,12 @@ def type_name(code: int) -> str:
 
 
 def element_type(code: int, where: str, op_type: str) -> DType:
-    """The DType of an ONNX element type code. Raises UnsupportedError if npusim does not support it."""
+    """The DType of an ONNX element type code. Raises UnsupportedError if npusim does not support it, and UndecidedError
+    for strings, which the host holds."""
+    if code == TensorProto.STRING:
+        error = UndecidedError([(where, op_type, "the device does not compute with string")])
+        error.on_host = True
+        raise error
     if code not in ELEMENT_TYPES:
         raise UnsupportedError([(where, op_type, f"element type {type_name(code)} is not supported")])
     return ELEMENT_TYPES[code]
@@ -85,6 +92,19 @@ def read_tensor(
     if packed:
         return unpack(data, packed[1], count, packed[0]).reshape(shape), dtype
     return from_bytes(data, dtype, shape), dtype
+
+
+def read_strings(proto: TensorProto, where: str) -> Array:
+    """A TensorProto of strings as an array of objects. Raises ModelError."""
+    shape = tuple(proto.dims)
+    if any(dim < 0 for dim in shape) or math.prod(shape) != len(proto.string_data):
+        raise ModelError(f"{where}: {list(shape)} needs as many strings, has {len(proto.string_data)}")
+    try:
+        texts = [text.decode("utf-8") for text in proto.string_data]
+    except UnicodeDecodeError as error:
+        raise ModelError(f"{where}: a string is not UTF-8: {error}") from None
+    found: Array = np.array(texts, object).reshape(shape)
+    return found
 
 
 def from_bytes(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:

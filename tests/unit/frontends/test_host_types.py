@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from npusim.errors import UndecidedError
+from npusim.errors import InputError, UndecidedError, UnsupportedError
 from npusim.runtime import Session
 from tests.support.onnx_models.oracle import runtime_outputs
 from tests.support.onnx_models.small import node_model, text_model
@@ -101,3 +102,89 @@ def test_a_missing_library_is_named(session: Session, monkeypatch: pytest.Monkey
     model = node_model("ImageDecoder", fed, pixel_format="RGB")
     with pytest.raises(Exception, match="Pillow"):
         session.run(model, fed)
+
+
+WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3), min_size=1, max_size=4)
+
+
+@given(WORDS, st.booleans(), st.sampled_from(["StringConcat", "Equal", "Identity", "Concat", "Reshape"]))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_strings(session: Session, words: list[str], objects: bool, op_type: str) -> None:
+    """Also a constant, and an operator that is arithmetic for other types."""
+    inputs = {"a": np.array(words, object), "b": np.array([word[::-1] for word in words], object)}
+    if op_type == "Reshape":
+        inputs["b"] = np.array([-1, 1])
+    elif op_type == "Identity":
+        del inputs["b"]
+    options: dict[str, Any] = {"axis": 0} if op_type == "Concat" else {}
+    model = node_model(op_type, inputs, ("b",) if "b" in inputs else (), **options)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"a": inputs["a"]})
+    result = session.run(model, {"a": np.array(words, object if objects else None)})
+    assert result.outputs["y0"].tolist() == wanted.tolist()
+    assert result.decisions.count == 1
+
+
+def test_strings_in_branches(session: Session) -> None:
+    """One captures them and another returns them as they are."""
+    model = text_model(
+        "g (bool[1] c, string[2] x) => (string[2] y, int64[1] n) { y = If(c) <"
+        "  then_branch = t () => (string[2] a) { a = StringConcat(x, x) },"
+        "  else_branch = e () => (string[2] b) { b = Identity(x) }> m = Shape(y) n = Add(m, m) }"
+    )
+    x = np.array(["a", "bc"])
+    for taken, wanted in ((True, ["aa", "bcbc"]), (False, ["a", "bc"])):
+        outputs = session.run(model, {"c": np.array([taken]), "x": x}).outputs
+        assert outputs["y"].tolist() == wanted
+        assert outputs["n"].tolist() == [4]
+
+
+@pytest.mark.parametrize("value", [None, np.ones(2), np.array([b"a", b"b"]), 2, np.array([1, "b"], object)])
+def test_values_that_are_no_strings(session: Session, value: Any) -> None:
+    model = node_model("StringConcat", {"a": np.array(["", ""], object), "b": np.array(["", ""], object)}, ("b",))
+    with pytest.raises(InputError):
+        session.run(model, {"a": value})
+
+
+@pytest.mark.parametrize("op_type", ["RandomNormalLike", "RandomUniformLike", "Bernoulli", "Dropout", "RandomUniform"])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_random_numbers_are_the_same_in_each_run(session: Session, op_type: str, seed: int | None) -> None:
+    """With a seed of the model, those of the evaluator; two nodes without one have different ones."""
+    kind = int if op_type == "Dropout" else float
+    attributes: dict[str, Any] = {} if seed is None else {"seed": kind(seed)}
+    inputs = [] if op_type == "RandomUniform" else ["x"]
+    attributes |= {"shape": [40]} if op_type == "RandomUniform" else {}
+    # The evaluator does not know the default of the ratio.
+    inputs += ["ratio" if seed else "", "training"] if op_type == "Dropout" else []
+    nodes = [helper.make_node(op_type, inputs, [name], name=name, **attributes) for name in "ab"]
+    weights = [
+        numpy_helper.from_array(np.array(True), "training"),
+        numpy_helper.from_array(np.array(0.5, np.float32), "ratio"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [40]) for name in "xab"]
+    graph = helper.make_graph(nodes, "graph", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    x = np.full(40, 0.5, np.float32)
+    first, second = (session.run(model, {"x": x}).outputs for _ in range(2))
+    assert all(np.array_equal(first[name], second[name]) for name in "ab")
+    assert np.array_equal(first["a"], first["b"]) == (seed is not None)
+    assert 0 < np.count_nonzero(first["a"] != first["a"][0]) < 40
+    if seed is not None:
+        np.testing.assert_array_equal(first["a"], ReferenceEvaluator(model).run(None, {"x": x})[0])
+
+
+def test_random_tensors_have_a_limit(session: Session) -> None:
+    with pytest.raises(UnsupportedError, match="random tensor"):
+        session.run(node_model("RandomUniform", {}, shape=[1 << 20, 1 << 20]), {})
+
+
+def test_images_are_decoded(session: Session) -> None:
+    """A bitmap of one row; data that is no image is refused."""
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(12, dtype=np.uint8).reshape(1, 4, 3)
+    file = io.BytesIO()
+    image.fromarray(pixels).save(file, "bmp")
+    encoded = np.frombuffer(file.getvalue(), np.uint8)
+    model = node_model("ImageDecoder", {"x": encoded}, pixel_format="RGB")
+    assert np.array_equal(session.run(model, {"x": encoded}).outputs["y0"], pixels)
+    with pytest.raises(InputError, match="cannot be computed"):
+        session.run(node_model("ImageDecoder", {"x": encoded[:9]}), {"x": encoded[:9]})

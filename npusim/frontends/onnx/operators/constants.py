@@ -87,7 +87,7 @@ def identity(node: Node) -> Tensor:
     return node.input(0)
 
 
-@handles("Dropout", limits=["training mode is refused"])
+@handles("Dropout", limits=["the host executes training mode"])
 def dropout(node: Node) -> list[Tensor | None]:
     """Import Dropout in inference mode: the input itself, and a mask of true."""
     node.ignore("ratio", "seed")
@@ -96,9 +96,9 @@ def dropout(node: Node) -> list[Tensor | None]:
         and bool(node.value(2).any())
         and (node.optional(1) is None or node.scalar_value(1) != 0)
     ):
-        node.refuse("training mode is not supported")
+        node.leave_to_host("it drops elements at random in training mode")
     x = node.input(0)
-    if len(node.wanted) < 2 or not node.wanted[1]:
+    if not node.wants(1):
         return [x, None]
     ones = node.const(np.ones((), np.bool_), DType.BOOL if node.opset >= 10 else x.dtype)
     return [x, node.expand(ones, x.shape)]

@@ -56,6 +56,24 @@ def ordered(node: Node, term: Term, letters: str) -> Tensor:
     return node.transpose(term.tensor, [term.letters.index(letter) for letter in letters])
 
 
+def diagonal(node: Node, term: Term) -> Term:
+    """The term with each letter once: elements whose positions along the dimensions of a letter are equal."""
+    tensor, letters = term.tensor, term.letters
+    while twice := next((letter for letter in letters if letters.count(letter) > 1), ""):
+        first = letters.index(twice)
+        second = letters.index(twice, first + 1)
+        size = tensor.shape[first]
+        if tensor.shape[second] != size:
+            node.damaged(f"dimension {twice!r} is {size} and {tensor.shape[second]}")
+        rest = [axis for axis in range(len(letters)) if axis not in (first, second)]
+        others = [tensor.shape[axis] for axis in rest]
+        rows = node.reshape(node.transpose(tensor, (*rest, first, second)), (*others, size * size))
+        steps, sizes = (*(1 for _ in rest), size + 1), (*others, size)
+        tensor = node.add("slice", rows, starts=(0,) * len(sizes), steps=steps, sizes=sizes)
+        letters = "".join(letters[axis] for axis in rest) + twice
+    return Term(tensor, letters)
+
+
 def summed(node: Node, term: Term, kept: str) -> Term:
     """The term without the letters that are not in ``kept``."""
     axes = [axis for axis, letter in enumerate(term.letters) if letter not in kept]
@@ -84,15 +102,12 @@ def product(node: Node, a: Term, b: Term, kept: str) -> Term:
     return Term(node.reshape(y, shape), batch + rows + columns)
 
 
-@handles("Einsum", limits=["a letter twice in one operand, and broadcasting of unequal dimensions, are refused"])
+@handles("Einsum", limits=["broadcasting of unequal dimensions is refused"])
 def einsum(node: Node) -> Tensor:
     """Import Einsum as transpositions, products and sums."""
     tensors = [node.input(index) for index in range(len(node.inputs))]
     letters, output = parse(node, node.text_attr("equation", ""), [len(tensor.shape) for tensor in tensors])
-    for part in letters:
-        if len(set(part)) != len(part):
-            node.refuse(f"operand {part!r} has a letter twice: diagonals are not supported")
-    terms = [Term(tensor, part) for tensor, part in zip(tensors, letters, strict=True)]
+    terms = [diagonal(node, Term(tensor, part)) for tensor, part in zip(tensors, letters, strict=True)]
     total = terms[0]
     for index, term in enumerate(terms[1:], 2):
         later = "".join(other.letters for other in terms[index:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -200,10 +201,10 @@ def _convolve_slices(
     return node.add("concat", *done, axis=0) if batch > 1 else done[0]
 
 
-_ONE_OR_TWO = ["one or two spatial dimensions"]
+_IMAGES = ["one to three spatial dimensions"]
 
 
-@handles("Conv", limits=["one to three spatial dimensions"])
+@handles("Conv", limits=_IMAGES)
 def conv(node: Node) -> Tensor:
     """Import Conv with one to three spatial dimensions."""
     return convolve(node, node.input(0), node.input(1), node.optional(2))
@@ -229,26 +230,93 @@ def _transposed_sizes(node: Node, window: SpatialWindow, sizes: Sequence[int]) -
     return wanted, SpatialWindow(window.kernel, window.stride, window.dilation, "NOTSET", begin, end)
 
 
-@handles("ConvTranspose", limits=_ONE_OR_TWO)
+@handles("ConvTranspose", limits=_IMAGES)
 def conv_transpose(node: Node) -> Tensor:
-    """Import ConvTranspose with one or two spatial dimensions."""
-    x, w = node.input(0), node.input(1)
+    """Import ConvTranspose with one to three spatial dimensions."""
+    x, w, bias = node.input(0), node.input(1), node.optional(2)
     rank = len(x.shape) - 2
-    if rank > 2:
-        node.refuse(f"one or two spatial dimensions are supported, the operand is {list(x.shape)}")
-    image, weights = image_of(node, x), image_of(node, w)
+    if len(w.shape) != len(x.shape) or rank < 1:
+        node.damaged(f"weights {list(w.shape)} and input {list(x.shape)} must have the same rank")
     sizes, window = _transposed_sizes(node, read_window(node, rank, w.shape[2:]), x.shape[2:])
-    y = node.add(
-        "conv_transpose",
-        image,
-        weights,
-        node.optional(2),
-        layout="NCHW",
-        groups=node.int_attr("group", 1),
-        output_hw=two_d(sizes, 1),
-        **window_attrs(window),
-    )
+    if rank == 3:
+        return _transpose_volume(node, x, w, bias, sizes, window)
+    y = _transpose_image(node, image_of(node, x), image_of(node, w), bias, sizes, window)
     return node.reshape(y, (*y.shape[:2], y.shape[3])) if rank == 1 else y
+
+
+def _transpose_image(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, sizes: Sequence[int], window: SpatialWindow
+) -> Tensor:
+    groups = node.int_attr("group", 1)
+    attrs = {"groups": groups, "output_hw": two_d(sizes, 1), **window_attrs(window)}
+    return node.add("conv_transpose", x, w, bias, layout="NCHW", **attrs)
+
+
+def _transpose_volume(
+    node: Node, x: Tensor, w: Tensor, bias: Tensor | None, sizes: Sequence[int], window: SpatialWindow
+) -> Tensor:
+    """A transposed convolution of slices, whose channels are those of all slices that each of them adds to."""
+    batch, channels, depth, *plane = x.shape
+    images = node.reshape(node.transpose(x, (0, 2, 1, 3, 4)), (batch * depth, channels, *plane))
+    weights = node.reshape(w, (w.shape[0], w.shape[1] * w.shape[2], *w.shape[3:]))
+    y = _transpose_image(node, images, weights, None, sizes[1:], window.plane)
+    taps = window.kernel[0]
+    y = node.reshape(y, (batch, depth, y.shape[1] // taps, taps, *y.shape[2:]))
+    y = overlapped(node, y, 3, 1, window.stride[0], window.dilation[0], window.begin[0], sizes[0])
+    y = node.transpose(y, (0, 2, 1, 3, 4))
+    return y if bias is None else node.binary(Binary.ADD, y, node.along(bias, 1, 5))
+
+
+def overlapped(
+    node: Node, x: Tensor, taps: int, axis: int, stride: int, dilation: int, begin: int, size: int
+) -> Tensor:
+    """The sum over dimension ``taps``, which is removed: entry t of it adds element i of dimension ``axis`` to element
+    ``i * stride + t * dilation - begin`` of ``size``. ``taps`` must be behind ``axis``."""
+    count, number = x.shape[axis], x.shape[taps]
+    if stride > 1:
+        apart = node.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+        after = tuple((stride - 1) * (each == axis + 1) for each in range(len(apart.shape)))
+        apart = node.add("pad", apart, mode="constant", value=0.0, before=(0,) * len(after), after=after)
+        x = node.reshape(apart, (*x.shape[:axis], count * stride, *x.shape[axis + 1 :]))
+    reach = count * stride
+    whole = max(reach + (number - 1) * dilation, begin + size)
+    total: Tensor | None = None
+    for tap in range(number):
+        part = node.slice(x, taps, tap, 1)
+        part = node.reshape(part, (*part.shape[:taps], *part.shape[taps + 1 :]))
+        ends = ([0] * len(part.shape), [0] * len(part.shape))
+        ends[0][axis], ends[1][axis] = tap * dilation, whole - reach - tap * dilation
+        if ends[0][axis] or ends[1][axis]:
+            part = node.add("pad", part, mode="constant", value=0.0, before=tuple(ends[0]), after=tuple(ends[1]))
+        part = node.slice(part, axis, begin, size)
+        total = part if total is None else node.binary(Binary.ADD, total, part)
+    if total is None:
+        node.damaged("the kernel is empty")
+    return total
+
+
+@handles("Col2Im")
+def col2im(node: Node) -> Tensor:
+    """Import Col2Im: the columns of each dimension of the image are added where they overlap."""
+    x, image, block = node.input(0), node.int_values(1), node.int_values(2)
+    rank = len(image)
+    window = read_window(node, rank, block)
+    extents = [window.extent(axis) for axis in range(rank)]
+    ends = zip(image, window.begin, window.end, strict=True)
+    counts = [(sum(each) - extents[axis]) // window.stride[axis] + 1 for axis, each in enumerate(ends)]
+    kernel = math.prod(block)
+    if len(block) != rank or len(x.shape) != 3 or min((*counts, *image), default=0) < 1 or not x.size:
+        node.damaged(f"input {list(x.shape)}, image {image} and block {block} do not fit each other")
+    if x.shape[1] % kernel or x.shape[2] != math.prod(counts):
+        node.damaged(f"input {list(x.shape)} must be [n, {kernel} * channels, {math.prod(counts)}]")
+    batch, channels = x.shape[0], x.shape[1] // kernel
+    y = node.reshape(x, (batch * channels, *block, *counts))
+    y = node.transpose(y, (0, *range(rank + 1, 2 * rank + 1), *range(1, rank + 1)))
+    for axis in range(rank):
+        # The taps of the next dimension are always the first ones behind the positions.
+        stride, dilation, begin = window.stride[axis], window.dilation[axis], window.begin[axis]
+        y = overlapped(node, y, rank + 1, axis + 1, stride, dilation, begin, image[axis])
+    return node.reshape(y, (batch, channels, *image))
 
 
 def scaled(node: Node, x: Tensor, factor: float) -> Tensor:

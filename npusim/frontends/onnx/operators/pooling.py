@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import replace
+
+import numpy as np
 
 from npusim.frontends.onnx.node import Node
 from npusim.frontends.onnx.operators.matrix import SpatialWindow, image_of, padded, read_window, two_d, window_attrs
@@ -69,12 +72,76 @@ def pool(node: Node, x: Tensor, fn: str, count_include_pad: bool = False, *, who
 _IMAGES = ["one to three spatial dimensions"]
 
 
-@handles("MaxPool", limits=[*_IMAGES, "the Indices output is refused"])
-def max_pool(node: Node) -> Tensor:
-    """Import MaxPool without its Indices output."""
-    node.ignore("storage_order")
-    node.no_output(1, "indices of maxima are not supported")
-    return pool(node, node.input(0), "max")
+@handles("MaxPool", limits=_IMAGES)
+def max_pool(node: Node) -> list[Tensor]:
+    """Import MaxPool."""
+    columns_first = bool(node.int_attr("storage_order", 0))
+    y = pool(node, node.input(0), "max")
+    return [y, _places_of_maxima(node, y, columns_first)] if node.wants(1) else [y]
+
+
+def _places_of_maxima(node: Node, maxima: Tensor, columns_first: bool) -> Tensor:
+    """The positions of the first maximum of each window in the flat input, INT64. ``columns_first``: of images whose
+    first dimension is contiguous.
+
+    One dimension after the other, from the last one on: of equal maxima, that of the smallest position stays.
+    """
+    x = node.input(0)
+    sizes = x.shape[2:]
+    window, counts, rank = padded(read_window(node, len(sizes), None), list(sizes)), maxima.shape[2:], len(x.shape)
+    node.limit(x.size)
+    order = "F" if columns_first else "C"
+    places = node.const(np.arange(math.prod(sizes), dtype=np.int64).reshape(1, 1, *sizes, order=order))
+    lowest = -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.storage).min)
+    values = x
+    for axis in reversed(range(len(sizes))):
+        stride, reach = window.stride[axis], (counts[axis] - 1) * window.stride[axis] + window.extent(axis)
+        ends = [[0] * rank, [0] * rank]
+        ends[0][axis + 2] = window.begin[axis]
+        ends[1][axis + 2] = max(0, reach - window.begin[axis] - sizes[axis])
+        around = {"before": tuple(ends[0]), "after": tuple(ends[1])}
+        if any(map(any, ends)):
+            values = node.add("pad", values, mode="constant", value=lowest, **around)
+            places = node.add("pad", places, mode="constant", value=-1.0, **around)
+
+        def entry(of: Tensor, tap: int, axis: int = axis, stride: int = stride) -> Tensor:
+            starts, steps, many = [0] * rank, [1] * rank, list(of.shape)
+            starts[axis + 2], steps[axis + 2], many[axis + 2] = tap * window.dilation[axis], stride, counts[axis]
+            return node.add("slice", of, starts=tuple(starts), steps=tuple(steps), sizes=tuple(many))
+
+        best, place = entry(values, 0), entry(places, 0)
+        for tap in range(1, window.kernel[axis]):
+            other = entry(values, tap)
+            larger = node.binary(Binary.GT, other, best)
+            if (tap - 1) * window.dilation[axis] < window.begin[axis]:
+                # Padding is no maximum, even of a window of nothing but the lowest value.
+                larger = node.binary(Binary.OR, larger, node.binary(Binary.LT, place, node.const(np.int64(0))))
+            place = node.add("select", larger, entry(places, tap), place)
+            best = node.binary(Binary.MAX, best, other)
+        values, places = best, place
+    images = np.arange(math.prod(x.shape[:2]), dtype=np.int64).reshape(*x.shape[:2], *[1] * len(sizes))
+    return node.binary(Binary.ADD, places, node.const(images * math.prod(sizes)))
+
+
+@handles("MaxUnpool", limits=["output_shape is a constant"])
+def max_unpool(node: Node) -> Tensor:
+    """Import MaxUnpool as a scatter into zeros."""
+    x, places, rank = node.input(0), node.input(1), len(node.input(0).shape) - 2
+    if rank < 1 or places.shape != x.shape:
+        node.damaged(f"indices {list(places.shape)} do not fit input {list(x.shape)}")
+    window = read_window(node, rank, None)
+    ends = [window.begin[axis] + window.end[axis] for axis in range(rank)]
+    sizes = [(n - 1) * window.stride[i] - ends[i] + window.kernel[i] for i, n in enumerate(x.shape[2:])]
+    inferred = (*x.shape[:2], *sizes)
+    whole = tuple(node.int_values(2)) if node.optional(2) is not None else inferred
+    if min(inferred) < 1 or len(whole) != len(inferred) or any(map(operator.gt, inferred, whole)):
+        node.damaged(f"output_shape {list(whole)} must be at least {list(inferred)}")
+    zeros = node.expand(node.like(0, x), (math.prod(inferred),))
+    flat = node.reshape(x, (x.size,)), node.reshape(places, (x.size,))
+    y = node.add("scatter_elements", zeros, flat[1], flat[0], axis=0, reduction="none")
+    after = tuple(map(operator.sub, whole, inferred))
+    y = node.reshape(y, inferred)
+    return node.add("pad", y, mode="constant", value=0.0, before=(0,) * len(whole), after=after) if any(after) else y
 
 
 @handles("AveragePool", limits=_IMAGES)

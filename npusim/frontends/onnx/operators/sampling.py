@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +79,7 @@ def _inside(node: Node, index: Tensor, size: int, padding: str, align: bool) -> 
     return node.binary(Binary.MIN, folded, mirrored)
 
 
-def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, align: bool) -> list[SampleTap]:
+def taps_along(node: Node, position: Tensor, size: int, mode: str, padding: str, align: bool) -> list[SampleTap]:
     """The neighbours of a position along one dimension."""
     base = node.unary(Unary.ROUND if mode == "nearest" else Unary.FLOOR, position)
     first = node.cast(base, DType.INT64)
@@ -94,6 +96,35 @@ def _taps(node: Node, position: Tensor, size: int, mode: str, padding: str, alig
             weight = there if weight is None else node.binary(Binary.MUL, weight, there)
         taps.append(SampleTap(inside, weight))
     return taps
+
+
+def weighted_pixels(
+    node: Node, rows: Tensor, start: Tensor, sizes: Sequence[int], options: Sequence[Sequence[SampleTap]]
+) -> Iterator[Tensor]:
+    """The pixels at each combination of taps, times their weights.
+
+    ``rows``: pixels of all images with their channels, [n, channels]. ``start``: the row of the first pixel of the
+    image of each position. ``sizes``: of an image. ``options``: the taps along each of its dimensions.
+    """
+    for taps in itertools.product(*options):
+        place, weight = start, None
+        for axis, tap in enumerate(taps):
+            place = node.binary(Binary.ADD, place, _integers(node, Binary.MUL, tap.index, math.prod(sizes[axis + 1 :])))
+            if tap.weight is not None:
+                weight = tap.weight if weight is None else node.binary(Binary.MUL, weight, tap.weight)
+        pixels = node.add("gather", rows, place, axis=0)
+        if weight is not None:
+            factor = node.reshape(node.cast(weight, rows.dtype), (*weight.shape, 1))
+            pixels = node.binary(Binary.MUL, pixels, factor)
+        yield pixels
+
+
+def interpolated(
+    node: Node, rows: Tensor, start: Tensor, sizes: Sequence[int], options: Sequence[Sequence[SampleTap]]
+) -> Tensor:
+    """The sum of :func:`weighted_pixels`."""
+    first, *rest = weighted_pixels(node, rows, start, sizes, options)
+    return functools.reduce(functools.partial(node.binary, Binary.ADD), rest, first)
 
 
 @handles("GridSample")
@@ -114,20 +145,8 @@ def grid_sample(node: Node) -> Tensor:
     rows = node.reshape(node.transpose(x, (0, *range(2, rank + 2), 1)), (n * math.prod(sizes), channels))
     # The last component of the grid belongs to the first spatial dimension.
     positions = [_position(node, grid, rank - 1 - axis, size, align) for axis, size in enumerate(sizes)]
-    options = [_taps(node, p, size, mode, padding, align) for p, size in zip(positions, sizes, strict=True)]
+    options = [taps_along(node, p, size, mode, padding, align) for p, size in zip(positions, sizes, strict=True)]
     node.limit(n)
     start = node.const(np.arange(n).reshape(n, *[1] * rank) * math.prod(sizes), DType.INT64)
-    total: Tensor | None = None
-    for taps in itertools.product(*options):
-        place, weight = start, None
-        for axis, tap in enumerate(taps):
-            place = node.binary(Binary.ADD, place, _integers(node, Binary.MUL, tap.index, math.prod(sizes[axis + 1 :])))
-            if tap.weight is not None:
-                weight = tap.weight if weight is None else node.binary(Binary.MUL, weight, tap.weight)
-        pixels = node.add("gather", rows, place, axis=0)
-        if weight is not None:
-            factor = node.reshape(node.cast(weight, x.dtype), (*weight.shape, 1))
-            pixels = node.binary(Binary.MUL, pixels, factor)
-        total = pixels if total is None else node.binary(Binary.ADD, total, pixels)
-    assert total is not None  # every dimension has a tap
+    total = interpolated(node, rows, start, sizes, options)
     return node.transpose(total, (0, rank + 1, *range(1, rank + 1)))
