@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from onnx.backend.test import BackendTest
 
-from npusim.backend import BackendUnsupportedError, NpusimBackend
+from npusim.backend import BackendUnsupportedError, NpusimBackend, PreparedModel
 from npusim.errors import UnsupportedError
 from npusim.frontends.onnx.host_steps import RANDOM
 from npusim.pages import write_or_check
@@ -79,8 +79,12 @@ class _Telling(NpusimBackend):
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        cls.last = model
         return True
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        cls.last = model
+        return super().prepare(model, device, **kwargs)
 
 
 class _Comparing(BackendTest):

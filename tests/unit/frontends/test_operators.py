@@ -222,7 +222,7 @@ def test_einsum(equation: str) -> None:
 
 @pytest.mark.parametrize(
     ("equation", "message"),
-    [("ii->i", "has a letter twice"), ("ij,jk->iz", "must come from an operand"), ("ij->ij", "has 1 operands")],
+    [("ij->ii", "must come from an operand"), ("ij,jk->iz", "must come from an operand"), ("ij->ij", "has 1 operands")],
 )
 def test_einsum_says_what_it_does_not_do(equation: str, message: str) -> None:
     inputs = {"a": ramp(3, 3), "b": ramp(3, 3)} if "," in equation or equation == "ij->ij" else {"a": ramp(3, 3)}
@@ -379,11 +379,9 @@ def test_a_volume_is_padded_with_its_zero_point() -> None:
     np.testing.assert_array_equal(y, np.einsum("ncdhwijk,ocijk->nodhw", windows, inputs["w"].astype(np.int64)))
 
 
-def test_indices_of_maxima_are_refused_only_when_used() -> None:
-    x = ramp(1, 1, 4)
-    model = node_model("MaxPool", {"x": x}, outputs=2, kernel_shape=[2])
-    with pytest.raises(UnsupportedError, match="output 1 is used: indices of maxima"):
-        load(model)
+def test_indices_of_maxima_are_computed_only_when_used() -> None:
+    model = node_model("MaxPool", {"x": ramp(1, 1, 4)}, outputs=2, kernel_shape=[2])
+    assert "select" in kinds(load(model))
     del model.graph.output[1]
     assert kinds(load(model)) == ["reshape", "pool", "reshape"]
 

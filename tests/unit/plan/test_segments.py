@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from npusim.dtypes import DType
+from npusim.errors import InputError
 from npusim.isa.functions import Binary, Reduce
 from npusim.ops.build import GraphBuilder
 from npusim.plan import (
@@ -138,7 +139,7 @@ def test_sequences_leave_an_execution_on_the_host(backend: HostBackend) -> None:
     assert isinstance(found, Items)
     assert found.values is not None
     assert [array.shape for array in found.values] == [(2,), (3,)]
-    with pytest.raises(TypeError, match="no array"):
+    with pytest.raises(InputError, match="a sequence"):
         values.host(found)
 
 

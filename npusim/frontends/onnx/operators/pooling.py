@@ -90,8 +90,9 @@ def _places_of_maxima(node: Node, maxima: Tensor, columns_first: bool) -> Tensor
     sizes = x.shape[2:]
     window, counts, rank = padded(read_window(node, len(sizes), None), list(sizes)), maxima.shape[2:], len(x.shape)
     node.limit(x.size)
-    order = "F" if columns_first else "C"
-    places = node.const(np.arange(math.prod(sizes), dtype=np.int64).reshape(1, 1, *sizes, order=order))
+    numbers = np.arange(math.prod(sizes), dtype=np.int64)
+    numbers = numbers.reshape(sizes[::-1]).T if columns_first else numbers.reshape(sizes)
+    places = node.const(numbers.reshape(1, 1, *sizes))
     lowest = -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.storage).min)
     values = x
     for axis in reversed(range(len(sizes))):
