@@ -13,6 +13,7 @@ from npusim.frontends.onnx.operators.matrix import SpatialWindow, image_of, padd
 from npusim.frontends.onnx.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.ops.base import Array
 from npusim.units import ceil_div
 
 
@@ -90,7 +91,7 @@ def _places_of_maxima(node: Node, maxima: Tensor, columns_first: bool) -> Tensor
     sizes = x.shape[2:]
     window, counts, rank = padded(read_window(node, len(sizes), None), list(sizes)), maxima.shape[2:], len(x.shape)
     node.limit(x.size)
-    numbers = np.arange(math.prod(sizes), dtype=np.int64)
+    numbers: Array = np.arange(math.prod(sizes), dtype=np.int64)
     numbers = numbers.reshape(sizes[::-1]).T if columns_first else numbers.reshape(sizes)
     places = node.const(numbers.reshape(1, 1, *sizes))
     lowest = -math.inf if x.dtype.is_float else float(np.iinfo(x.dtype.storage).min)
