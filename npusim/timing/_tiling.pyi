@@ -15,6 +15,8 @@ FIGURES: tuple[str, ...]
 
 _Tile = tuple[int, int, int, int, int, bool, bool, int, int]
 
+def cores_served(cores: int, bandwidth: int, multicast: bool, exchange: int) -> int: ...
+
 @disjoint_base
 class Search:
     def __init__(
@@ -42,6 +44,7 @@ class Devices:
         near: _Numbers,
         bandwidth: _Numbers,
         constants_bandwidth: _Numbers,
+        exchange: _Numbers,
         one_channel: npt.NDArray[np.uint8],
     ) -> None: ...
 

@@ -119,6 +119,17 @@ cdef inline long long times(long long a, long long b) noexcept nogil:
     return a * b if <double>a * b < <double>LIMIT else LIMIT
 
 
+cpdef long long cores_served(long long cores, long long bandwidth, bint multicast, long long exchange) noexcept:
+    """The number of cores that one read effectively serves if ``cores`` of them need the same bytes of a memory.
+
+    With multicast these are all. Through the ``exchange`` network, each core sends its part to the others, which takes
+    longer if the network is slower than the memory. 1: each core reads for itself. Bandwidths in bytes per second.
+    """
+    if multicast or cores == 1 or not exchange:
+        return cores if multicast else 1
+    return most(1, least(cores, <long long>(<double>cores * exchange / (<double>(cores - 1) * bandwidth))))
+
+
 cdef inline bint is_same(Cut *one, Cut *other) noexcept nogil:
     return (
         one.oc == other.oc and one.ic == other.ic and one.oh == other.oh and one.ow == other.ow
@@ -188,7 +199,7 @@ cdef class Search:
     cdef bint x_turned, out_turned
     cdef long long acc_limit, cores, copies, alignment, overlap, slack, most_risen
     cdef long long max_products, max_elements, channel_step, least_run
-    cdef long long bandwidth, constants_bandwidth
+    cdef long long bandwidth, constants_bandwidth, exchange
     cdef bint multicast, ahead, one_channel, apart
     cdef long long product_code, copy_code
     cdef Cut *table
@@ -249,6 +260,7 @@ cdef class Search:
         self.overlap, self.slack, self.most_risen = d.overlap, d.slack_percent, d.most_risen
         self.max_products, self.max_elements, self.channel_step = d.max_products, d.max_elements, d.channel_step
         self.bandwidth, self.constants_bandwidth, self.least_run = d.bandwidth, d.constants_bandwidth, d.least_run
+        self.exchange = d.exchange
         self.multicast, self.ahead, self.one_channel, self.apart = (
             d.multicast, d.inputs_ahead, d.one_channel, d.constants_apart,
         )
@@ -336,7 +348,7 @@ cdef class Search:
             total += 0 if self.acc_limit else self._aligned(acc)
         cut.whole = total + self._aligned(elements * self.between)
         cut.steps = spatial * channels * chunks
-        cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or (self.cores > 1 and self.multicast)
+        cut.ordered = (spatial > 1 and channels > 1 and chunks == 1) or self._may_share()
         # As the kernels step: output channels rounded up.
         lanes = up(out if self.depthwise else cut.oc, self.channel_step) * self.channel_step
         inputs = (1 if self.depthwise else cut.groups * cut.ic) * area * cut.kh * cut.kw
@@ -711,13 +723,17 @@ cdef class Search:
                 total = least(total, LIMIT)
         return times(self.images, total)
 
+    cdef inline bint _may_share(self) noexcept:
+        """Whether cores may share loads of equal bytes."""
+        return self.cores > 1 and (self.multicast or self.exchange)
+
     cdef void _loaded_for(
         self, long long spatial, long long channels, long long chunks, bint outermost, double *x, double *w,
     ) noexcept:
         cdef long long outer = channels if outermost else spatial, inner = spatial if outermost else channels
         cdef long long tasks, together
         x[0], w[0] = self.x_serves, self.w_serves
-        if not self.multicast or self.cores == 1 or self.x_home != self.dram or self.held:
+        if not self._may_share() or self.x_home != self.dram or self.held:
             return
         x[0] = w[0] = 1
         if outer * inner % self.cores:
@@ -727,9 +743,9 @@ cdef class Search:
             return
         together = self.cores // most(1, inner // tasks)
         if outermost:
-            x[0] = together
+            x[0] = cores_served(together, self.bandwidth, self.multicast, self.exchange)
         elif self.shared_weights and (channels > 1 or chunks > 1):  # else they stay, counted once for all cores
-            w[0] = together
+            w[0] = cores_served(together, self.constants_bandwidth, self.multicast, self.exchange)
 
     cdef void _count(self, Cut *cut, bint outer, Counts *n) noexcept:
         cdef long long groups = cut.groups, oh = cut.oh, ow = cut.ow, oc = cut.oc, ic = cut.ic
@@ -873,13 +889,14 @@ cdef class Devices:
     """
 
     cdef list moves
-    cdef const long long[::1] product, move, near, bandwidth, constants_bandwidth
+    cdef const long long[::1] product, move, near, bandwidth, constants_bandwidth, exchange
     cdef const unsigned char[::1] one_channel
     cdef Py_ssize_t count
 
-    def __init__(self, moves, products, move, near, bandwidth, constants_bandwidth, one_channel):
+    def __init__(self, moves, products, move, near, bandwidth, constants_bandwidth, exchange, one_channel):
         self.moves, self.product, self.move, self.near = moves, products, move, near
         self.bandwidth, self.constants_bandwidth, self.one_channel = bandwidth, constants_bandwidth, one_channel
+        self.exchange = exchange
         self.count = len(products)
 
 
@@ -941,7 +958,7 @@ cdef class SharedSearch(Search):
         self.now, self.begin, self.kilo, self.piece = number, begin, kilo, piece
         self.matrix, self.moves = self.products[devices.product[number]], devices.moves[devices.move[number]]
         self.bandwidth, self.constants_bandwidth = devices.bandwidth[number], devices.constants_bandwidth[number]
-        self.one_channel = devices.one_channel[number]
+        self.one_channel, self.exchange = devices.one_channel[number], devices.exchange[number]
         for at in range(self.n_touched):
             cut = &self.table[self.touched[at]]
             cut.time[0] = cut.time[1] = cut.time[2] = cut.time[3] = cut.one = UNKNOWN

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.memory import ALIGNMENT, constants_side
-from npusim.hw.units.dma import memory_bandwidth
+from npusim.hw.units.dma import exchange_bandwidth, memory_bandwidth
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS, Command, Unit, Wait
 from npusim.isa.control import Halt
 from npusim.isa.dma import Copy
@@ -184,6 +184,7 @@ class _Searched(NamedTuple):
     bandwidth: int
     constants_bandwidth: int
     multicast: bool
+    exchange: int
     inputs_ahead: bool
     one_channel: bool
     constants_apart: bool
@@ -224,9 +225,10 @@ def searched(
     return _Searched(
         *of_taps(kh, kw), move_prices(config).quick, of_taps,
         acc_bytes(config), config.cores, input_copies(config), memory_bandwidth(config),
-        memory_bandwidth(constants_side(config)), config.interconnect.multicast, config.compiler.inputs_ahead,
-        config.dma.channels == 1, config.constants is not None, ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN,
-        MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN, Home.DIRECT, Home.DRAM, *code_bytes(config),
+        memory_bandwidth(constants_side(config)), config.interconnect.multicast, exchange_bandwidth(config),
+        config.compiler.inputs_ahead, config.dma.channels == 1, config.constants is not None,
+        ALIGNMENT, OVERLAP, SLACK_PERCENT, MOST_RISEN, MAX_PRODUCTS, MAX_ELEMENTS, CHANNEL_STEP, LEAST_RUN,
+        Home.DIRECT, Home.DRAM, *code_bytes(config),
     )  # fmt: skip
 
 

@@ -15,12 +15,14 @@ from typing import Any
 from npusim.dtypes import DType
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
-from npusim.hw.memory import dram_model
+from npusim.hw.memory import dram_model, side
 from npusim.hw.sections import CompilerConfig, DmaConfig, DramConfig, HostConfig, InterconnectConfig
+from npusim.hw.units.dma import exchange_bandwidth, memory_bandwidth
 from npusim.isa.dma import expanding
+from npusim.timing import _tiling
 from npusim.timing._prices import Prices
 from npusim.units import ceil_div
-from npusim.work import DmaWork, MatrixWork
+from npusim.work import DmaWork, MatrixWork, Port
 
 _SIZED_BY_SRAM = frozenset({"direct"})
 """Models of the matrix unit whose time depends on the size of the SRAM."""
@@ -51,6 +53,12 @@ def pricing(config: Config) -> Config:
         dma=replace(config.dma, channels=min(config.dma.channels, 2)), dram=replace(config.dram, bytes=_SOME_BYTES),
         host=HostConfig(), energy=None,
     ))  # fmt: skip
+
+
+def cores_served(config: Config, cores: int, port: Port) -> int:
+    """How many of ``cores`` that need the same bytes of a memory one read effectively serves; see ``_tiling``."""
+    bandwidth = memory_bandwidth(side(config, port))
+    return _tiling.cores_served(cores, bandwidth, config.interconnect.multicast, exchange_bandwidth(config))
 
 
 def rewriting(config: Config) -> Hashable:

@@ -79,7 +79,8 @@ def narrowed(build: GraphBuilder, value: Tensor, dtype: DType) -> Tensor:
 
 
 def random_config(rng: Random) -> Config:
-    way = rng.choice(({}, {"exchange.bytes_per_cycle": 8}, {"interconnect.multicast": False}))
+    alone = {"interconnect.multicast": False}
+    way = rng.choice(({}, {"exchange.bytes_per_cycle": 8}, alone, {"exchange.bytes_per_cycle": 64, **alone}))
     return TINY.with_(**{"cores": rng.randrange(2, 6), "sram.bytes": rng.choice((6, 12, 24)) << 10, **way})
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from itertools import product
 from operator import add
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.hw.memory import align, constants_side, dram_model
+from npusim.hw.units.dma import exchange_bandwidth, memory_bandwidth
 from npusim.isa.base import MAX_ELEMENTS, MAX_PRODUCTS
 from npusim.isa.dma import expanding
 from npusim.isa.matrix import products
@@ -147,7 +149,7 @@ def _candidates(
         # With a large SRAM the instruction limits decide: those of the matrix unit, or of the chain.
         if products(_work(problem, tile)) > MAX_PRODUCTS or oh * ow * groups * oc > MAX_ELEMENTS:
             continue
-        several = _ordered(problem, tile) or (config.cores > 1 and config.interconnect.multicast)
+        several = _ordered(problem, tile) or _may_share(config)
         yield [tile, tile._replace(weights_outer=True)] if several else [tile]
 
 
@@ -462,7 +464,7 @@ def _loaded_for(
     :func:`_loads` counts once per run of tasks with the same outer part, even if several cores have a part of that run.
     Sharing within the run therefore gains nothing over that count.
     """
-    if not config.interconnect.multicast or config.cores == 1 or (problem.x_home, problem.held) != (Home.DRAM, False):
+    if not _may_share(config) or (problem.x_home, problem.held) != (Home.DRAM, False):
         return problem.x_serves, problem.w_serves
     outer, inner = (channels, spatial) if tile.weights_outer else (spatial, channels)
     if outer * inner % config.cores:
@@ -473,9 +475,23 @@ def _loaded_for(
     # This many cores process the same inner parts at the same time.
     together = config.cores // max(1, inner // tasks)
     if tile.weights_outer:
-        return together, 1
+        return _served(config, together, config), 1
     stays = channels == 1 and chunks == 1  # then they are counted once for all cores
-    return 1, together if problem.shared_weights and not stays else 1
+    return 1, _served(config, together, constants_side(config)) if problem.shared_weights and not stays else 1
+
+
+def _may_share(config: Config) -> bool:
+    return config.cores > 1 and (config.interconnect.multicast or config.exchange is not None)
+
+
+def _served(config: Config, cores: int, memory: Config) -> int:
+    """Return how many of ``cores`` cores a read of a memory serves: all with multicast, else as many as the exchange
+    network can reach in the time of their own reads."""
+    if config.interconnect.multicast or cores == 1:
+        return cores
+    reads = Fraction(cores, memory_bandwidth(memory))
+    sends = Fraction(cores - 1, exchange_bandwidth(config))
+    return max(1, min(cores, int(reads / sends)))
 
 
 def _work(problem: MatrixProblem, tile: Tiling) -> MatrixWork:

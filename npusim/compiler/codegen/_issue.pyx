@@ -606,11 +606,15 @@ cdef class Issuer:
                 return FIRST_CHANNEL + 1
         return 0
 
-    def issue_together(self, op, loads):
-        """Issue (cores, load) pairs, each on a channel of one of its cores, without an order among them."""
+    def issue_together(self, op, loads, bint with_stores=False):
+        """Issue (cores, load) pairs, each on a channel of one of its cores, without an order among them.
+
+        ``with_stores``: on the channel of stores, so that later loads do not wait behind them.
+        """
+        cdef int key
         cdef Item item
         cdef dict needs = {}, fences = {}
-        if len(loads) == 1:
+        if len(loads) == 1 and not with_stores:
             ((cores, item),) = loads
             self.load(cores, op, item)
             return
@@ -619,7 +623,8 @@ cdef class Issuer:
             raise_fences(needs, self.needs(op, item))
         ready = self.course.ready(needs) if self.chooses else 0
         for cores, item in loads:
-            fences.update(self.emit(self.load_key(cores, ready, op), op, item, needs))
+            key = <int>cores[0] << CORE_SHIFT | self.store_channel if with_stores else self.load_key(cores, ready, op)
+            fences.update(self.emit(key, op, item, needs))
         for resource in dict.fromkeys([resource for _, item in loads for resource in item.reads]):
             self.record(resource, fences, op, False)
         for resource in dict.fromkeys([resource for _, item in loads for resource in item.writes]):

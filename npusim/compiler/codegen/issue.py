@@ -26,9 +26,11 @@ from npusim.hw.config import Config
 from npusim.hw.units.dma import channel_bandwidth, latency_ps
 from npusim.isa.base import MOST_WAITS, Command, Instruction, Space, Unit, is_outside, space_of
 from npusim.isa.control import Halt
-from npusim.isa.dma import MULTICASTS, Copy, Expand, Fetch, Multicast, MulticastExpand
+from npusim.isa.dma import MULTICASTS, Copy, Exchange, Expand, Fetch, Multicast, MulticastExpand
 from npusim.ops.budget import Budget
+from npusim.timing.tile_costs import cores_served
 from npusim.units import ceil_div
+from npusim.work import DmaWork
 
 __all__ = ["Item", "Resource", "Scheduler", "Slot", "Tile"]
 
@@ -40,9 +42,14 @@ These ended long ago, so waiting for all of them costs nothing, and the search f
 000 readers."""
 
 
-def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
+LEAST_SENT = 256
+"""Bytes of a load from which one core loads it and sends it to others: the command of each transfer has some 150 bytes,
+which are read from DRAM, too."""
+
+
+def _take_shared(turn: Sequence[tuple[int, Tile]], config: Config) -> list[Item]:
     """Remove loads that several cores share from the steps of one turn, and return them as multicasts: the same bytes
-    of DRAM to the same addresses.
+    of DRAM to the same addresses. Loads that are not faster if cores share them remain.
 
     Lowerings need not know about this. All cores have their slots at the same addresses, and cores on neighbouring
     tiles load the same weights or pixels in the same turn.
@@ -52,7 +59,7 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
         for item in step.loads:
             if (key := _shared_key(item)) is not None:
                 wanted.setdefault(key, []).append((core, item))
-    shared = {key for key, items in wanted.items() if len({core for core, _ in items}) > 1}
+    shared = {key for key, items in wanted.items() if _are_faster_together(items, config)}
     # A multicast precedes all remaining loads, so it must not write where one of these has written. A load that remains
     # for this reason may in turn block others.
     while late := {key for _, step in turn for key in _overtaking(step, shared)}:
@@ -61,6 +68,16 @@ def _take_shared(turn: Sequence[tuple[int, Tile]]) -> list[Item]:
         for _, step in turn:
             step.loads = [item for item in step.loads if _shared_key(item) not in shared]
     return [_for_several(items) for key, items in wanted.items() if key in shared]
+
+
+def _are_faster_together(items: Sequence[tuple[int, Item]], config: Config) -> bool:
+    """Whether one read for all cores takes less time than one for each. ``items``: equal loads, with their cores."""
+    cores = len({core for core, _ in items})
+    if cores == 1 or config.interconnect.multicast:
+        return cores > 1
+    work = items[0][1].instruction.work()
+    assert isinstance(work, DmaWork)
+    return work.bytes >= LEAST_SENT and cores_served(config, cores, work.port) > 1
 
 
 def _shared_key(item: Item) -> bytes | None:
@@ -116,6 +133,22 @@ def _pieces(item: Item, most: int, config: Config) -> list[Item]:
     return found
 
 
+def _passed_on(piece: Item, owner: int, cores: Sequence[int]) -> Iterator[tuple[tuple[int], Item]]:
+    """The transfers that bring a piece, which one core has loaded, to the others, each with its target."""
+    load = piece.instruction
+    slots = {slot.core: slot for slot in piece.writes if isinstance(slot, Slot)}
+    if isinstance(load, Copy):
+        dims, strides, itemsize = load.padded, load.dst_strides, load.itemsize
+    else:
+        assert isinstance(load, Expand)
+        dims, strides, itemsize = (1, 1, 1, load.nbytes), (0, 0, 0, 1), 1
+    none = (0, 0, 0, 0)
+    for core in cores:
+        if core != owner:
+            moved = Exchange(load.dst, strides, load.dst, strides, dims, itemsize, none, none, 0, owner, 1 << core)
+            yield (core,), Item(moved, (slots[owner],), (slots[core],))
+
+
 def _at(values: Sequence[int], axis: int, value: int) -> tuple[int, ...]:
     return tuple(value if index == axis else old for index, old in enumerate(values))
 
@@ -126,6 +159,12 @@ def _for_several(items: Sequence[tuple[int, Item]]) -> Item:
     cores = sum(1 << core for core in {core for core, _ in items})
     writes = dict.fromkeys(resource for _, item in items for resource in item.writes)
     return Item(_FOR_SEVERAL[type(copy)](**fields, cores=cores), items[0][1].reads, tuple(writes))
+
+
+def _for_one(load: Instruction) -> Instruction:
+    """The load that a multicast was made of."""
+    kind = next(one for one, several in _FOR_SEVERAL.items() if type(load) is several)
+    return kind(**{field.name: getattr(load, field.name) for field in kind.fields})
 
 
 _FOR_SEVERAL: dict[type[Instruction], Callable[..., Instruction]] = {Copy: Multicast, Expand: MulticastExpand}
@@ -152,6 +191,8 @@ class Scheduler(Issuer):
         super().__init__(config.dma.channels, self._clock, chooses, RECENT, features)
         self._config = config
         self._budget = budget
+        self._loaded = 0
+        """The number of loads that cores have sent to each other."""
         self._owners: dict[bool, list[tuple[int, int, Buffer]]] = {False: [], True: []}
         """Disjoint byte ranges in DRAM (False) and L2 (True), sorted: (first, end, the last buffer allocated there)."""
 
@@ -166,7 +207,7 @@ class Scheduler(Issuer):
             turn = [(core, steps, step) for core, steps in running if (step := next(steps, None)) is not None]
             for _, _, step in turn:
                 self._budget.take_steps(len(step.loads) + len(step.compute) + len(step.stores), name)
-            if self._config.interconnect.multicast and len(turn) > 1:
+            if len(turn) > 1:
                 self._load_for_several(op, [(core, step) for core, _, step in turn])
             for core, _, step in turn:
                 self.push(core, op, step)
@@ -182,7 +223,7 @@ class Scheduler(Issuer):
         turn = [(core, Tile(list(items))) for core, items in loads]
         for _, step in turn:
             self._budget.take_steps(len(step.loads), name)
-        if self._config.interconnect.multicast and len(turn) > 1:
+        if len(turn) > 1:
             self._load_for_several(op, turn)
         for core, step in turn:
             for item in step.loads:
@@ -194,8 +235,19 @@ class Scheduler(Issuer):
         return not self.loads_are_late(self._config.cores, int(Unit.MATRIX))
 
     def _load_for_several(self, op: int, turn: Sequence[tuple[int, Tile]]) -> None:
-        """Load once what several cores need in one turn; the channel that is free first writes it to all of them."""
-        loads = _take_shared(turn)
+        """Load once what several cores need in one turn.
+
+        With multicast, the channel that is free first writes it to all of them. With an exchange network, each core
+        loads a part and sends it to the others.
+        """
+        config = self._config
+        if not config.interconnect.multicast and config.exchange is None:
+            return
+        loads = _take_shared(turn, config)
+        if not config.interconnect.multicast:
+            for item in loads:
+                self._load_in_parts(op, item)
+            return
         while loads:
             self.flush_conflicts(Tile(loads))
             item = loads.pop(0)
@@ -207,6 +259,25 @@ class Scheduler(Issuer):
             # Late loads are not cut: the next one starts on another channel, so latencies overlap.
             pieces = _pieces(item, len(cores), self._config) if self.needs_early_loads() else [item]
             self.issue_together(op, [(cores, piece) for piece in pieces])
+
+    def _load_in_parts(self, op: int, item: Item) -> None:
+        """Let each core load a part of what several cores need, and send it to the others. ``item``: a multicast.
+
+        Cores take turns to load what is too short for parts.
+        """
+        self.flush_conflicts(Tile([item]))
+        plain, cores = Item(_for_one(item.instruction), item.reads, item.writes), item.instruction.targets(0)
+        work = plain.instruction.work()
+        assert isinstance(work, DmaWork)
+        most = work.bytes // (4 * LEAST_SENT)
+        first = self._loaded % len(cores)
+        self._loaded += 1
+        owners = (*cores[first:], *cores[:first])
+        owned = list(zip(owners, _pieces(plain, min(len(cores), most), self._config), strict=False))
+        slots = {slot.core: slot for slot in item.writes if isinstance(slot, Slot)}
+        self.issue_together(op, [((core,), Item(each.instruction, each.reads, (slots[core],))) for core, each in owned])
+        sent = [transfer for core, each in owned for transfer in _passed_on(each, core, cores)]
+        self.issue_together(op, sent, with_stores=True)
 
     def prologue(self, op: int, items: Sequence[tuple[int, Iterable[Item]]]) -> int:
         """Issue the loads of pinned weights, as (core, items), before anything else. Returns the number of commands."""

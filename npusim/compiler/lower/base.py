@@ -26,7 +26,9 @@ from npusim.hw.units import dma
 from npusim.isa.base import MAX_ELEMENTS, Space
 from npusim.program import CONSTANTS, Piece
 from npusim.timing.tile import OVERLAP
+from npusim.timing.tile_costs import cores_served
 from npusim.units import ceil_div
+from npusim.work import Port
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """(starts, sizes) of a tile in the dimensions of a tensor."""
@@ -164,8 +166,9 @@ class Context:
 
     def served(self, tensor: Tensor) -> int:
         """The number of cores that one load of an operand serves."""
-        alike = self.whole is not None and tensor not in self.own and self.config.interconnect.multicast
-        return self.beside if alike else 1
+        if self.whole is None or tensor in self.own:
+            return 1
+        return cores_served(self.config, self.beside, Port.DRAM if tensor.data is None else Port.CONSTANTS)
 
 
 _FACTS: weakref.WeakKeyDictionary[Graph, dict[Any, Any]] = weakref.WeakKeyDictionary()

@@ -36,10 +36,11 @@ from npusim.graph import Graph
 from npusim.hw.config import Config
 from npusim.hw.cost import cost_model
 from npusim.isa._stream import tally
-from npusim.isa.base import Command
+from npusim.isa.base import HEADER_BYTES, WAIT_BYTES, Command
 from npusim.ops.budget import Budget
 from npusim.timing.forecast import forecast
-from npusim.work import DmaWork
+from npusim.timing.tile_costs import cores_served
+from npusim.work import DmaWork, Port
 
 _FEW = 4
 """With urgent transfers first at the DRAM, no program has been observed to slow down from one more channel up to this
@@ -72,6 +73,11 @@ _NEARLY_PERCENT = 1
 """Programs of a shortened graph whose forecasts differ by less may be in the other order for the whole graph."""
 SLACK = 4
 """In thousandths: forecasts that differ by less are taken as equal, and the traffic decides, which is known exactly."""
+
+_MORE_TRAFFIC_PERCENT = 20
+"""Several cores should not move more bytes than necessary by more than this percentage."""
+_DEAR_PERCENT = 5
+"""A program that moves more must take less time by this percentage."""
 
 
 @dataclass(slots=True)
@@ -211,7 +217,9 @@ class ScheduleSearch:
         found = [] if best is None else [(self._forecast(best.commands), best)]
         alone = best
         if config.cores > 1:
-            found += self._on_fewer_cores(found[0][0] if found else None)
+            if config.exchange is not None:
+                found += self._without_exchange()
+            found += self._on_fewer_cores(min((ps for ps, _ in found), default=None))
             found += self._with_cascades(found)
             least = min((ps for ps, _ in found), default=inf)
             alone = self._try(self._shared(1)) if self._on_chip_ps() * 100 <= least * _ALONE_PERCENT else None
@@ -230,6 +238,12 @@ class ScheduleSearch:
         if self.tried is not None:
             self.tried.extend(found)
         return _first(found, config)
+
+    def _without_exchange(self) -> Iterator[tuple[int, Build]]:
+        """Yield (forecast, candidate) for tiles shared by all cores, each of which reads all of its operands itself."""
+        found = self._try(self._shared(self.config.cores).with_(exchange=False))
+        if found is not None:
+            yield self._forecast(found.commands), found
 
     def _for_l2(self) -> Iterator[tuple[int, Build]]:
         """Yield (forecast, candidate) for plans that assume that all tensors fit into the L2."""
@@ -501,19 +515,47 @@ def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
         best[cores] = alike[0]
         if len(alike) > 1:
             figures = [(ps, _traffic(each.commands[each.prologue :], config)) for ps, each in alike]
-            best[cores] = alike[_first_of(figures)]
+            best[cores] = alike[_first_of(figures, _most_traffic(alike[0][1], config))]
     return min(best.values(), key=itemgetter(0))[1]
 
 
-def _first_of(figures: Sequence[tuple[int, int]]) -> int:
-    """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores."""
-    limit = min(ps for ps, _ in figures) * (1000 + SLACK) // 1000
-    near = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures) if ps <= limit]
-    return min(near)[2]
+def _most_traffic(build: Build, config: Config) -> float:
+    """The bytes of traffic that several cores should not exceed; infinite for one core.
+
+    Cores that share loads, or values through an exchange network, read everything once. Otherwise each core reads the
+    weights of a layer, or all of its input, which is also written.
+    """
+    if build.cores == 1:
+        return inf
+    graph, cores = build.plan.graph, build.cores
+    once = sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
+    shares = cores_served(config, cores, Port.DRAM) > 1
+    for op in graph.ops:
+        if op.kind in ("conv", "matmul"):
+            image, weights = op.input(0).nbytes, op.input(1).nbytes
+            once += weights if shares else min(cores * weights, weights + (cores + 1) * image)
+    return once * (100 + _MORE_TRAFFIC_PERCENT) / 100
+
+
+def _first_of(figures: Sequence[tuple[int, int]], most: float = inf) -> int:
+    """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores.
+
+    A program with more than ``most`` bytes must be faster by ``_DEAR_PERCENT``.
+    """
+    least = min(ps for ps, _ in figures)
+    numbered = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures)]
+    dear = least * (100 + _DEAR_PERCENT) // 100
+    near = [each for each in numbered if each[0] <= most and each[1] <= dear] or numbered
+    limit = min(ps for _, ps, _ in near) * (1000 + SLACK) // 1000
+    return min(each for each in near if each[1] <= limit)[2]
 
 
 def _traffic(commands: Sequence[Command], config: Config) -> int:
-    """Bytes that cross the pins of the DRAM."""
-    model = cost_model(config)
-    works = [(command.instruction.asked(), times) for command, times in tally(commands)]
-    return sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))
+    """Bytes that cross the pins of the DRAM, with those of the commands."""
+    model, kinds = cost_model(config), tally(commands)
+    works = [(command.instruction.asked(), times) for command, times in kinds]
+    code = 0
+    if not config.interconnect.separate_code_port:
+        code = sum(times * (HEADER_BYTES + command.instruction.encoded_bytes()) for command, times in kinds)
+        code += WAIT_BYTES * sum(len(command.waits) for command in commands)
+    return code + sum(times * model.dram_bytes(work) for work, times in works if isinstance(work, DmaWork))

@@ -180,14 +180,17 @@ class TileSearch:
         near = sides[1][1] + self._sides[0].count if len(sides) > 1 else sides[0][1]
         shapes, shape_of = designs.alike(("matrix.cols", "matrix.accumulator_bytes"))
         self._shapes = [config_at(shapes, number) for number in range(shapes.count)]
+        exchange = designs["exchange.bytes_per_cycle"] * designs["clock"] if designs.config.exchange else 0
         seen = (
             array_of, sides[0][1], near, prices.bandwidth(designs), prices.bandwidth(designs, constants=True),
-            designs["dma.channels"] == 1, behind_of, shape_of,
+            exchange, designs["dma.channels"] == 1, behind_of, shape_of,
         )  # fmt: skip
         every = np.array([np.broadcast_to(np.rint(values), designs.count) for values in seen]).astype(np.int64)
         different, self._device_of = np.unique(every, axis=1, return_inverse=True)
-        arrays, far, close, dram, constants, one, self._behind_of, self._shape_of = np.ascontiguousarray(different)
-        self._devices = Devices(moves, arrays, far, close, dram, constants, one.astype(np.uint8))
+        arrays, far, close, dram, constants, network, one, self._behind_of, self._shape_of = np.ascontiguousarray(
+            different
+        )
+        self._devices = Devices(moves, arrays, far, close, dram, constants, network, one.astype(np.uint8))
         self._products: dict[tuple[Any, ...], tuple[array[int], list[Prices]]] = {}
         self._searches: dict[Case, _Searches] = {}
 

@@ -18,9 +18,12 @@ from npusim.frontends.onnx import load
 from npusim.graph import Graph
 from npusim.hw.capability import capabilities
 from npusim.hw.config import Config
+from npusim.hw.memory import dram_model
 from npusim.isa.functions import Reduce
 from npusim.ops.build import GraphBuilder
+from npusim.timing.tile_costs import cores_served
 from npusim.units import ceil_div
+from npusim.work import Port
 from tests.support.laws import layers
 from tests.support.laws.forms import FORMS, models
 from tests.support.laws.layers import Conv, Volume
@@ -353,10 +356,11 @@ def more_hardware(rng: Random, config: Config) -> Case | None:
 def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     """A graph on one core and on several, which share nothing, or have multicast or an exchange network.
 
-    The bound is the largest of three times: the traffic at the DRAM bandwidth; the path of layers, each with a DRAM
-    read and write, set-up, fill and drain; and the weights at the bandwidth of a memory for constants. The allowed
-    traffic is that of one core if cores share data. Otherwise each core may load the weights of a layer, or its whole
-    input.
+    The bound is the time of the smallest job plus the largest of three times: the traffic at the DRAM bandwidth; the
+    path of layers, each with a DRAM read and write, set-up, fill and drain; and the weights at the bandwidth of a
+    memory for constants. The allowed
+    traffic is that of one core if cores share data. Otherwise each core may also load the weights of a layer, or its
+    whole input. An exchange network shares data if it is at least as fast as the DRAM.
     """
     count = rng.choice((2, 3, 4, 8))
     kind = rng.choice(({}, {"interconnect.multicast": True}, {"exchange.bytes_per_cycle": 32}))
@@ -365,19 +369,28 @@ def _on_cores(rng: Random, config: Config, graph: Graph) -> Case:
     cycles = config.matrix.setup_cycles + config.matrix.rows + config.matrix.cols
     path = len(convs) * (2 * config.dram.latency_ps + cycles * 10**12 // config.clock_hz)
     sizes = [(op.input(1).nbytes, op.input(0).nbytes) for op in convs]
-    apart = sum(min(count * weights, weights + (count + 1) * image) for weights, image in sizes)
+    more = sum(min((count - 1) * weights, (count + 1) * image) for weights, image in sizes)
     constants = config.constants
     loading = sum(weights for weights, _ in sizes) * 1e12 / constants.bandwidth if constants is not None else 0
 
     def ratio(found: Measured) -> float:
         one, several = found["one"], found["many"]
-        bound = max(several.traffic / config.dram.bandwidth * 1e12, path, loading)
-        shares = many.interconnect.multicast or many.exchange is not None
-        moved = one.traffic if shares else max(one.traffic, apart)
+        bound = _start_ps(config) + max(several.traffic / dram_model(config).bandwidth * 1e12, path, loading)
+        shares = cores_served(many, count, Port.DRAM) > 1
+        moved = one.traffic + (0 if shares else more)
         return max(several.time_ps / max(one.time_ps / (0.8 * count), 1.25 * bound), several.traffic / (1.15 * moved))
 
     subjects = {"one": (graph, config), "many": (graph, many)}
     return Case(f"{count} cores, {kind or 'nothing shared'}: {describe(graph)}", subjects, ratio)
+
+
+@functools.lru_cache(maxsize=64)
+def _start_ps(config: Config) -> float:
+    """The time of the smallest job: one element is copied."""
+    build = GraphBuilder("smallest")
+    return measure(
+        build.finish([build.add("transpose", [build.input("x", (1, 1), DType.INT8)], {"perm": (1, 0)})]), config
+    ).time_ps
 
 
 @law(

@@ -7,22 +7,25 @@ import pytest
 
 from npusim.compiler.grouping.groups import Group, form_groups
 from npusim.compiler.lower.base import ConstantPool, Context
-from npusim.compiler.pipeline import prepare
+from npusim.compiler.pipeline import compile_graph, prepare
 from npusim.compiler.schedule import sharding
+from npusim.compiler.schedule.schedule import FREE
 from npusim.compiler.schedule.shards import Shard, axes_of, operand_axes, shard_of
 from npusim.dtypes import DType
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import SPACE_SHIFT, Space
+from npusim.isa.base import SPACE_SHIFT, Space, decode
 from npusim.isa.dma import Copy, Exchange
 from npusim.isa.functions import Binary
 from npusim.isa.verify import Limits
 from npusim.ops import reference
 from npusim.ops.build import GraphBuilder
 from npusim.program import SCRATCH
+from npusim.work import DmaWork
+from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.schedules import sharded, sharded_build
-from tests.support.programs.race_detector import find_races
+from tests.support.programs.race_detector import find_races, limits_of
 
 TWO = load_config("tiny").with_(
     **{"cores": 2, "matrix.cols": 4, "exchange.bytes_per_cycle": 8, "interconnect.multicast": True}
@@ -279,3 +282,30 @@ def test_windows_and_the_chain_behind_them_read_different_rows_of_one_tensor() -
     assert shard.anchor is not None
     assert shard.anchor.input(0).shape[1] == 5
     assert [tensor.shape[1] for tensor in shard.loads()] == [3]
+
+
+@pytest.mark.parametrize("pads", [(0, 0, 0, 0), (1, 1, 1, 1)])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("decoder", [False, True])
+def test_without_multicast_cores_load_parts_of_shared_operands_and_send_them(
+    pads: tuple[int, int, int, int], kernel: int, decoder: bool
+) -> None:
+    rng, build = np.random.default_rng(kernel), GraphBuilder("shared")
+    weights = build.const(rng.choice([0, 0, 0, 1, -2], (24, 32, kernel, kernel)).astype(np.int8))
+    x = build.input("x", (1, 12, 6, 32), DType.INT8)
+    window = {"layout": "NHWC", "dilation": (1, 1), "groups": 1, "stride": (1, 1), "pads": pads}
+    graph = build.finish([build.add("conv", [x, weights], window)])
+    more = {"dma.decoder_weights_per_cycle": 8} if decoder else {}
+    config = THREE.with_(**{"interconnect.multicast": False, "exchange.bytes_per_cycle": 64, **more})
+    feeds = {"x": rng.integers(-9, 9, (1, 12, 6, 32)).astype(np.int8)}
+    wanted = interpreted(compile_graph(graph, config.with_(cores=1)), config.with_(cores=1), feeds)
+    reads = []
+    for exchange in (True, False):
+        program = compile_graph(graph, config, schedule=FREE.with_(cores=3, exchange=exchange))
+        commands = list(decode(program.code))
+        assert not find_races(commands, limits_of(program, config))
+        assert exchange == any(isinstance(each.instruction, Exchange) for each in commands)
+        same_bytes(interpreted(program, config, feeds), wanted, f"exchange {exchange}")
+        works = [each.instruction.asked() for each in commands]
+        reads.append(sum(work.reads for work in works if isinstance(work, DmaWork)))
+    assert reads[0] < reads[1]

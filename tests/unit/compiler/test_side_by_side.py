@@ -324,6 +324,7 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
         return commands[0]
 
     monkeypatch.setattr(compare, "_traffic", traffic)
+    monkeypatch.setattr(compare, "_most_traffic", lambda build, config: np.inf)
     few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
 
     def first(*orders: tuple[int, Order]) -> object:
@@ -335,3 +336,7 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
     assert first((10_000, few), (10_001, many)) is few
     assert first((10_000, few), (10_030, lean), (10_031, many)) is lean
     assert first((10_000, few), (10_030, lean), (10_029, many)) is many
+    # A program with more traffic than cores need must be faster by 5 %.
+    monkeypatch.setattr(compare, "_most_traffic", lambda build, config: 85)
+    assert first((10_000, few), (10_400, lean)) is lean
+    assert first((10_000, few), (10_501, lean)) is few
