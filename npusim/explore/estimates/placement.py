@@ -24,7 +24,9 @@ from npusim.explore.estimates.prices import PS
 from npusim.explore.estimates.tiles import Case, Question
 from npusim.hw.memory import align
 from npusim.timing.tile import OVERLAP
+from npusim.timing.tile_costs import cores_served
 from npusim.timing.tile_problem import Tiling, footprint
+from npusim.work import Port
 
 _OF_SEGMENT = 4
 """The tiles of a layer of a cascade may use 1/4 of the SRAM, in addition to its weights."""
@@ -273,8 +275,8 @@ class PlacementPlanner(LayerTimes):
         rate = self._rate(prices.bandwidth(designs), rows)
         held = self._weights(span)[rows]
         beside = self._network.context.beside
-        # A multicast brings the weights to all cores.
-        held = held if self._designs.config.interconnect.multicast else held * beside
+        # One read may bring the weights to several cores.
+        held = held * (beside / cores_served(self._designs.config, beside, Port.CONSTANTS))
         weights, moved = held * PS / rate, (inputs - beyond) * beside * PS / rate
         if beyond.any():
             near = prices.bandwidth(designs.l2_side())
