@@ -30,7 +30,7 @@ HOST_STEPS: Mapping[tuple[str, str], str] = {
     ("", "Unique"): DATA_DEPENDENT_SIZE,
     ("", "NonMaxSuppression"): DATA_DEPENDENT_SIZE,
     ("", "ImageDecoder"): "it reads an encoded image",
-    ("", "MelWeightMatrix"): _SIZE,
+    ("", "MelWeightMatrix"): DATA_DEPENDENT_SIZE,
     **{("", name): _RANDOM for name in RANDOM},
     **{("", name): _TEXT for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")},
     ("", "TfIdfVectorizer"): _TABLES,
