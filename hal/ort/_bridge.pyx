@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strdup
 
 from hal.ort import provider as providers
-from hal.ort.provider import Provider, Received
+from hal.ort.provider import Received
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 
 
@@ -491,7 +491,7 @@ cdef char *open(
         ort = functions
         log.logger = logger
         names = [text_of(configs[at]) for at in range(devices)]
-        provider = Provider(text_of(name), names, pairs(keys, values, count), log)
+        provider = providers.opened(text_of(name), names, pairs(keys, values, count), log)
         Py_INCREF(provider)
         made[0] = <void *>provider
         return NULL

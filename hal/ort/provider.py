@@ -201,6 +201,36 @@ class Provider:
         return f"npusim {FORMAT_VERSION}.{ISA_VERSION} {config.name} {config.fingerprint()}"
 
 
+class FailedProvider:
+    """A provider that could not be made, with the error.
+
+    Some versions of the Python package of ONNX Runtime then use the CPU. All raise the error of a compilation.
+    """
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.compatibility = ""
+
+    def claim(self, graph: Received) -> list[list[int]]:
+        """Raises the error, so that all nodes are claimed and their compilation fails."""
+        raise self.failure
+
+    def start_profiling(self, offset_ns: int) -> None:
+        """See Provider."""
+
+    def end_profiling(self) -> list[tuple[str, str, int, int]]:
+        """See Provider."""
+        return []
+
+
+def opened(name: str, configs: Sequence[str], entries: Mapping[str, str], log: Log) -> Provider | FailedProvider:
+    """The provider of a session."""
+    try:
+        return Provider(name, configs, entries, log)
+    except Exception as error:  # noqa: BLE001 raised by the session
+        return FailedProvider(error)
+
+
 def _file(folder: Path, name: str, suffix: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}{suffix}"
 
