@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any, Protocol
 
 from npusim.hw import actions as act
@@ -15,10 +13,9 @@ from npusim.hw.config import Config
 from npusim.hw.costs import ActionCosts, Breakdown
 from npusim.hw.energy import action_costs, idle_costs
 from npusim.isa._stream import tally
-from npusim.isa.base import Command, Unit, decode, unit_name
-from npusim.isa.control import Residents
+from npusim.isa.base import Command, unit_name
 from npusim.isa.dma import MULTICASTS, Exchange, Fill
-from npusim.isa.emitted import Emitted
+from npusim.isa.emitted import commands_of
 from npusim.isa.repeat import expanded
 from npusim.program import OpEntry, Program
 from npusim.timeline import Counters, Timeline
@@ -147,27 +144,11 @@ def _program_counts(config: Config, program: Program) -> tuple[Counts, Counts]:
     known = _counted.get(program)
     if known is not None and known[0] == config:
         return known[1], known[2]
-    commands, prologue = _commands(program)
+    commands, prologue = commands_of(program)
     parts = commands[:prologue], list(expanded(commands[prologue:]))
     made = [_by_unit(config, tally(part), len(program.ops)) for part in parts]
     _counted[program] = (config, made[0], made[1])
     return made[0], made[1]
-
-
-def _commands(program: Program) -> tuple[Sequence[Command], int]:
-    """The commands, from the compiler of this process or decoded, and the number of commands in the prologue."""
-    known = program.emitted
-    if isinstance(known, Emitted) and known.code == program.code:
-        commands, ends = known.commands, known.ends
-    else:
-        commands = tuple(decode(program.code))
-        ends = tuple(accumulate(command.size for command in commands))
-    for number, command in enumerate(commands):
-        if isinstance(command.instruction, Residents):
-            return commands, bisect_right(ends, ends[number] + command.instruction.stream_bytes)
-        if command.unit != Unit.CONTROL:
-            break
-    return commands, 0
 
 
 def _by_unit(config: Config, found: Sequence[tuple[Command, int]], ops: int) -> Counts:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npusim.bottleneck import Bottleneck, Parts, summed
 from npusim.hw.config import Config
 from npusim.program import OpEntry
 from npusim.timeline import HOST, Timeline
@@ -77,15 +78,18 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
     return rows
 
 
-def critical_path(timeline: Timeline, entries: Sequence[OpEntry]) -> list[dict[str, Any]]:
+def critical_path(found: Bottleneck, entries: Sequence[OpEntry]) -> list[dict[str, Any]]:
     """The critical path by operator, as JSON values, in the order of their first appearance.
 
-    ``members``: model operators in it. ``parts``: time of each unit on the path, with its cause. The times add up to
-    the duration of the timeline. Time of no operator has an empty name.
+    ``members``: model operators in it. ``parts``: time of each unit on the path, with its cause. ``resources``: the
+    same time by what it waited for. The times add up to the duration of the timeline. Time of no operator has an empty
+    name.
     """
     rows: dict[int, dict[str, Any]] = {}
     parts: dict[int, dict[tuple[str, str], int]] = {}
-    for stretch in timeline.critical_path():
+    waited: dict[int, list[Parts]] = {}
+    for stretch, by_resource in found.path:
+        waited.setdefault(stretch.op, []).append(by_resource)
         if stretch.op not in rows:
             entry = entries[stretch.op] if stretch.op < len(entries) else OpEntry("", "")
             members = list(entry.members) or [entry.name]
@@ -104,4 +108,5 @@ def critical_path(timeline: Timeline, entries: Sequence[OpEntry]) -> list[dict[s
         row["parts"] = [
             {"unit": unit, "cause": cause, "time_ps": spent} for (unit, cause), spent in sorted(parts[op].items())
         ]
+        row["resources"] = summed(waited[op])
     return list(rows.values())

@@ -6,7 +6,7 @@ import enum
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -191,13 +191,15 @@ CAUSES = {
 
 
 class PathSegment(NamedTuple):
-    """A segment of the critical path: operator ``op`` (NO_OP: none) on ``unit``, because of ``cause``."""
+    """A segment of the critical path: operator ``op`` (NO_OP: none) on ``unit``, because of ``cause``. ``span``: its
+    index in ``Timeline.spans``; -1 between spans."""
 
     op: int
     unit: str
     cause: str
     start_ps: int
     end_ps: int
+    span: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +231,10 @@ def _differing(sums: Counter[_K]) -> dict[_K, int]:
 
 def _critical_path(timeline: Timeline) -> list[PathSegment]:
     # Spans without duration are never waited for; without them each step of the search is earlier.
-    spans = sorted((span for span in timeline.spans if span.end_ps > span.start_ps), key=lambda span: span.end_ps)
-    ends = [span.end_ps for span in spans]
+    spans = timeline.spans
+    numbers = [number for number, span in enumerate(spans) if span.end_ps > span.start_ps]
+    numbers.sort(key=lambda number: spans[number].end_ps)
+    ends = [spans[number].end_ps for number in numbers]
     path: list[PathSegment] = []
     until = timeline.time_ps
     after: Span | None = None
@@ -240,20 +244,21 @@ def _critical_path(timeline: Timeline) -> list[PathSegment]:
             path.append(PathSegment(NO_OP, SEQUENCER, "fetch", 0, until))
             break
         end = ends[last]
-        chosen = spans[last]
+        number = numbers[last]
         if last and ends[last - 1] == end:
-            chosen = _waited_for(spans[bisect_left(ends, end) : last + 1], after)
+            number = _waited_for(spans, numbers[bisect_left(ends, end) : last + 1], after)
+        chosen = spans[number]
         if end < until:
             path.append(_between(chosen, after, end, until))
-        path.append(PathSegment(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end))
+        path.append(PathSegment(chosen.op, chosen.unit, _cause(chosen), chosen.start_ps, end, number))
         until, after = chosen.start_ps, chosen
     return path[::-1]
 
 
-def _waited_for(together: Iterable[Span], after: Span | None) -> Span:
-    """Among spans that end together, the one that the next one waited for."""
+def _waited_for(spans: Sequence[Span], together: Iterable[int], after: Span | None) -> int:
+    """Among spans that end together, the number of the one that the next one waited for."""
     own = after.unit if after is not None else ""
-    return min(together, key=lambda span: (span.unit != own, span.start_ps, span.unit))
+    return min(together, key=lambda number: (spans[number][0] != own, spans[number][1], spans[number][0]))
 
 
 def _between(before: Span, after: Span | None, start: int, end: int) -> PathSegment:

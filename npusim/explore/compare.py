@@ -74,7 +74,8 @@ class LayerDelta:
 class Comparison:
     """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
     totals of both runs by name, None if a run does not record it. ``stalls``: additional waiting time by unit and
-    reason. ``provenance``: of both runs, as in their JSON."""
+    reason. ``resources``: ps of the total time of each run by the resource that it waited for, with the host; empty for
+    a run of an older version. ``provenance``: of both runs, as in their JSON."""
 
     labels: tuple[str, str]
     time_ps: tuple[int, int]
@@ -82,6 +83,7 @@ class Comparison:
     amounts: dict[str, tuple[int | None, int | None]]
     stalls: dict[tuple[str, str], int]
     changes: dict[str, tuple[str, str]]
+    resources: tuple[Mapping[str, int], Mapping[str, int]]
     provenance: tuple[Mapping[str, Any], Mapping[str, Any]]
 
     @property
@@ -125,6 +127,8 @@ class Comparison:
             "amounts": {name: list(values) for name, values in self.amounts.items()},
             "units": self.units(),
             "causes": self.causes(),
+            "resources": [dict(each) for each in self.resources],
+            "bound": [next(iter(each), "") for each in self.resources],
             "stalls": [{"unit": unit, "on": on, "delta_ps": ps} for (unit, on), ps in self.stalls.items()],
             "since": None if since is None else since.name,
             "layers": [
@@ -161,6 +165,7 @@ def compare(
         {name: (_amount(first, name), _amount(second, name)) for name in AMOUNTS},
         _stalls(first["units"], second["units"]),
         _changes(first, second),
+        (_resources(first), _resources(second)),
         (first["provenance"], second["provenance"]),
     )
 
@@ -189,6 +194,8 @@ def _check(run: Mapping[str, Any], label: str) -> None:
     legal = legal and _is(units, {str: dict}) and all(_has(unit, _UNIT) for unit in units.values())
     if not legal:
         raise UsageError(f"{label}: critical_path, units: not in the format of npusim run --json")
+    if "bottleneck" in run and not _has(run["bottleneck"], {"resources": {str: int}}):
+        raise UsageError(f"{label}: bottleneck: not in the format of npusim run --json")
     told = run["provenance"]
     if not _has(told, _PROVENANCE) or not all(
         isinstance(told["model"].get(name, {}), dict) for name in ("inputs", "bound")
@@ -228,6 +235,11 @@ def _amount(run: Mapping[str, Any], name: str) -> int | None:
         energy = run.get("energy")
         found = energy.get("total") if isinstance(energy, Mapping) else None
     return found if type(found) is int else None
+
+
+def _resources(run: Mapping[str, Any]) -> Mapping[str, int]:
+    found: Mapping[str, int] = run.get("bottleneck", {}).get("resources", {})
+    return found
 
 
 def _stalls(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[tuple[str, str], int]:

@@ -8,6 +8,7 @@ from npusim.errors import named
 from npusim.explore.compare import Comparison, LayerDelta
 from npusim.report.energy import joules
 from npusim.report.format import counted, duration, facts, grouped, percent, quantity, table
+from npusim.report.layers import shares
 from npusim.timeline import CAUSES
 
 MOST_CHANGES = 4
@@ -31,6 +32,9 @@ def totals(found: Comparison) -> list[tuple[str, str]]:
     """Names and values of the totals that differ."""
     first, second = found.time_ps
     rows = [("changed", _changes(found.changes)), ("time", _change(first, second, duration))]
+    first_bound, second_bound = (shares(each) for each in found.resources)
+    if first_bound and second_bound:
+        rows.append(("bound by", f"{first_bound}  ->  {second_bound}"))
     shows: dict[str, tuple[str, Callable[[int], str]]] = {
         "cycles": ("cycles", grouped),
         "instructions": ("instructions", grouped),

@@ -125,12 +125,13 @@ def figures_of(model: str, result: Result) -> ModelFigures:
     traffic = result.dram_read_bytes + result.dram_write_bytes
     return ModelFigures(
         model, result.time_ps, result.cycles, traffic, energy, power_uw(energy, result.time_ps),
-        result.timeline.digest(), busy_shares(result),
+        result.timeline.digest(), busy_shares(result), result.bottleneck.resources,
     )  # fmt: skip
 
 
 def busy_shares(result: Result) -> Mapping[str, float]:
-    """The fraction of time in which each kind of unit (mean of its instances) and the DRAM pins are busy."""
+    """The fraction of time in which each kind of unit (mean of its instances) is busy, and the bytes of DRAM as a
+    fraction of the peak of its pins."""
     counters = result.counters
     whole = counters.duration_ps
     if not whole:
@@ -141,7 +142,9 @@ def busy_shares(result: Result) -> Mapping[str, float]:
     shares = {kind: sum(busy) / len(busy) / whole for kind, busy in kinds.items()}
     return {
         **{kind: round(share, 6) for kind, share in shares.items()},
-        "dram": round(counters.dram_busy_ps / whole, 6),
+        "dram": round(
+            (result.dram_read_bytes + result.dram_write_bytes) * 10**12 / whole / result.device.dram.bandwidth, 6
+        ),
     }
 
 

@@ -30,7 +30,9 @@ end."""
 
 @dataclass(frozen=True, slots=True)
 class ModelFigures:
-    """Figures of one model on one design; None: unknown. ``busy``: fraction of time in which each resource is busy."""
+    """Figures of one model on one design; None: unknown. ``busy``: fraction of time in which each kind of unit is busy,
+    and the bytes of DRAM as a fraction of the peak of its pins. ``resources``: ps of the total time, including the
+    host, by what it waited for (``npusim.bottleneck.RESOURCES``), largest first."""
 
     model: str
     latency: int | float
@@ -40,6 +42,7 @@ class ModelFigures:
     power: int | float | None = None
     digest: str = ""
     busy: Mapping[str, float] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

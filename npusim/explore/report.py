@@ -15,15 +15,14 @@ from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.hw.keys import Quantity
 from npusim.report.energy import joules, watts
-from npusim.report.format import counted, csv_text, duration, grouped, percent, quantity, table
+from npusim.report.format import counted, csv_text, duration, grouped, quantity, table
+from npusim.report.layers import shares
 from npusim.units import Dimension, show
 
 if TYPE_CHECKING:
     from npusim.explore.study import Study
 
 MOST_REASONS = 8
-BUSY = 0.5
-"""A resource that is busy for a smaller fraction of the time is not the bottleneck."""
 
 
 def text(study: Study, top: int = 20) -> str:
@@ -66,11 +65,11 @@ def _front(study: Study, rows: Sequence[StudyRow]) -> list[str]:
     header = ["design", *(["base"] if several else []), *(_short(key, keys) for key in keys)]
     objectives = [formula.text for formula in space.objectives]
     figures = [*objectives, *(name for name in ("latency", "area", "energy") if name not in objectives)]
-    header += [*figures, "tier", "busiest"]
+    header += [*figures, "tier", "bound by"]
     shown = [
         [
             str(row.number), *([row.base] if several else []), *(value_text(study, row, key) for key in keys),
-            *(_figure(study, row, name) for name in figures), row.status, busiest(row),
+            *(_figure(study, row, name) for name in figures), row.status, bound_by(row),
         ]
         for row in rows
     ]  # fmt: skip
@@ -166,16 +165,10 @@ def si_text(formula: Formula, value: float) -> str:
     return f"{value:.4g}"
 
 
-def busiest(row: StudyRow) -> str:
-    """The bottleneck of each model: the busiest resource, or none."""
-    parts = []
-    for each in row.figures:
-        if not each.busy:
-            continue
-        resource, share = max(each.busy.items(), key=lambda item: (item[1], item[0]))
-        what = f"{resource} {percent(share, 1)}" if share >= BUSY else f"none ({resource} {percent(share, 1)})"
-        parts.append(f"{each.model}: {what}" if len(row.figures) > 1 else what)
-    return ", ".join(parts)
+def bound_by(row: StudyRow) -> str:
+    """The resources that each model waits for most, with their shares of its total time."""
+    found = [(each.model, shares(each.resources)) for each in row.figures if each.resources]
+    return "; ".join(f"{model}: {text}" if len(row.figures) > 1 else text for model, text in found)
 
 
 def write_csv(study: Study, path: Path) -> None:

@@ -27,7 +27,7 @@ from npusim.untrusted import FileKind
 STORE = FileKind("study store", error=UsageError, links=False)
 KEY_NAME = "study.key"
 APPLICATION = 0x6E_70_75_73  # "npus"
-VERSION = 2
+VERSION = 3
 _TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE designs (
@@ -37,6 +37,7 @@ CREATE TABLE designs (
 CREATE TABLE figures (
     number INTEGER NOT NULL REFERENCES designs, model TEXT NOT NULL, latency NUMERIC NOT NULL, cycles INTEGER,
     dram_bytes NUMERIC, energy NUMERIC, power NUMERIC, digest TEXT NOT NULL, busy TEXT NOT NULL,
+    resources TEXT NOT NULL,
     PRIMARY KEY (number, model)
 );
 CREATE TABLE marks (number INTEGER PRIMARY KEY REFERENCES designs, mac BLOB NOT NULL);
@@ -187,7 +188,7 @@ class StudyStore:
                 done = self._file.execute("INSERT OR IGNORE INTO designs VALUES (?, ?, ?, ?, ?, ?, ?)", design)
                 if done.rowcount:
                     self._file.executemany(
-                        "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [(row.number, *_columns(each)) for each in row.figures],
                     )
                     self._mark(row.number, about)
@@ -264,9 +265,16 @@ class StudyStore:
             raise UsageError(f"{label}: {problem}")
         found = [
             ModelFigures(
-                model, latency, cycles, dram_bytes, energy, power, digest, STORE.parse_json(busy.encode(), label)
+                model,
+                latency,
+                cycles,
+                dram_bytes,
+                energy,
+                power,
+                digest,
+                *(STORE.parse_json(each.encode(), label) for each in (busy, resources)),
             )
-            for _, model, latency, cycles, dram_bytes, energy, power, digest, busy in figures
+            for _, model, latency, cycles, dram_bytes, energy, power, digest, busy, resources in figures
         ]
         changed = STORE.parse_json(settings.encode(), label)
         row = StudyRow(number, base, changed, fingerprint, status, reason, area, tuple(found))
@@ -416,11 +424,11 @@ _CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cycles": ("a whole number from 0 on, or unknown", lambda cell: cell is None or (type(cell) is int and cell >= 0)),
     **dict.fromkeys(("dram_bytes", "energy", "power"), ("a number from 0 to 2^64, or unknown", _is_unknown_or_number)),
     "digest": ("a digest", _is_digest),
-    "busy": ("text", _is_text),
+    **dict.fromkeys(("busy", "resources"), ("text", _is_text)),
 }
 """The kind of a cell by its column."""
 _DESIGN = ("number", "base", "settings", "fingerprint", "status", "reason", "area")
-_FIGURES = ("number", "model", "latency", "cycles", "dram_bytes", "energy", "power", "digest", "busy")
+_FIGURES = ("number", "model", "latency", "cycles", "dram_bytes", "energy", "power", "digest", "busy", "resources")
 
 
 def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> str:
@@ -442,12 +450,17 @@ def _problem(row: StudyRow) -> str:
     for each in row.figures:
         if not isinstance(each.busy, dict) or not all(_is_number(part) and part <= 1 for part in each.busy.values()):
             return f"busy must be parts of 1 by name, got {shown(each.busy)}"
+        if not isinstance(each.resources, dict) or not all(
+            type(ps) is int and ps > 0 for ps in each.resources.values()
+        ):
+            return f"resources must be picoseconds by name, got {shown(each.resources)}"
     return ""
 
 
 def _columns(each: ModelFigures) -> tuple[Any, ...]:
     return (
-        each.model, each.latency, each.cycles, each.dram_bytes, each.energy, each.power, each.digest, _json(each.busy)
+        each.model, each.latency, each.cycles, each.dram_bytes, each.energy, each.power, each.digest, _json(each.busy),
+        _json(each.resources),
     )  # fmt: skip
 
 

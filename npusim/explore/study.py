@@ -310,6 +310,10 @@ class Study:
             **{
                 f"busy.{resource}({each.model})": share for each in row.figures for resource, share in each.busy.items()
             },
+            **{f"bound({each.model})": next(iter(each.resources), "") for each in row.figures},
+            **{
+                f"waits.{resource}({each.model})": ps for each in row.figures for resource, ps in each.resources.items()
+            },
             **{f"digest({each.model})": each.digest for each in row.figures},
             "fingerprint": row.fingerprint,
         }

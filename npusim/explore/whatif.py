@@ -76,13 +76,15 @@ class Resource:
 @dataclass(frozen=True, slots=True)
 class WhatIfPoint:
     """The run of one device. ``total_ps``: including the host. ``binds``: ps of the critical path by (unit, cause),
-    with units of a kind merged. ``energy_fj``: None if the description does not define its price."""
+    with units of a kind merged. ``resources``: ps of the total time by resource, largest first. ``energy_fj``: None if
+    the description does not define its price."""
 
     time_ps: int
     total_ps: int
     dram_bytes: int
     energy_fj: int | None
     binds: tuple[tuple[tuple[str, str], int], ...]
+    resources: tuple[tuple[str, int], ...] = ()
 
     def latency_ps(self, resource: Resource) -> int:
         """The latency that a resource affects: including the host for host resources, otherwise on the device."""
@@ -252,7 +254,8 @@ def point(session: Any, program: Any) -> WhatIfPoint:
         binds[unit_kind(stretch.unit), stretch.cause] += stretch.end_ps - stretch.start_ps
     ordered = sorted(binds.items(), key=lambda item: (-item[1], item[0]))
     traffic = result.dram_read_bytes + result.dram_write_bytes
-    return WhatIfPoint(result.time_ps, result.total_ps, traffic, result.energy.total, tuple(ordered))
+    waited = tuple(result.bottleneck.resources.items())
+    return WhatIfPoint(result.time_ps, result.total_ps, traffic, result.energy.total, tuple(ordered), waited)
 
 
 def _told(found: WhatIfPoint) -> tuple[int, int, int, int | None]:
@@ -266,4 +269,5 @@ def _json(found: WhatIfPoint) -> dict[str, Any]:
         "dram_bytes": found.dram_bytes,
         "energy_fj": found.energy_fj,
         "binds": [{"unit": unit, "cause": cause, "time_ps": ps} for (unit, cause), ps in found.binds],
+        "resources": dict(found.resources),
     }

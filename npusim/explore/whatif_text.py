@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from npusim.explore.whatif import CHANGES, INFINITE, WhatIf, WhatIfPoint, WhatIfRow
 from npusim.report.energy import joules
-from npusim.report.format import duration, facts, percent, quantity, table
-from npusim.timeline import CAUSES
-
-MOST_BINDING = 3
+from npusim.report.format import duration, facts, quantity, table
+from npusim.report.layers import shares
 
 
 def text(found: WhatIf, top: int = 20) -> str:
@@ -30,23 +28,15 @@ def _facts(found: WhatIf) -> list[tuple[str, str]]:
     ]
     if base.energy_fj is not None:
         rows.append(("energy", joules(base.energy_fj)))
-    rows.append(("binds", "; ".join(_binding(base, number) for number in range(min(MOST_BINDING, len(base.binds))))))
+    rows.append(("bound by", f"{shares(dict(base.resources))} with the host"))
     best = next((row for row in found.rows if isinstance(row.points[INFINITE], WhatIfPoint)), None)
     if best is not None and best.best_ps > 0:
         behind = best.points[INFINITE]
         assert isinstance(behind, WhatIfPoint)
         left = duration(behind.latency_ps(best.resource))
-        rows.append(
-            ("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then {_binding(behind, 0)}")
-        )
+        bound = shares(dict(behind.resources))
+        rows.append(("behind it", f"with {best.resource.key} = {best.values[INFINITE]}: {left}, then bound by {bound}"))
     return rows
-
-
-def _binding(found: WhatIfPoint, number: int) -> str:
-    if not found.binds:
-        return "nothing"
-    (unit, cause), ps = found.binds[number]
-    return f"{unit} {percent(ps, found.time_ps)}, {CAUSES[cause]}"
 
 
 def _table(rows: list[WhatIfRow]) -> list[str]:
@@ -56,10 +46,10 @@ def _table(rows: list[WhatIfRow]) -> list[str]:
     for row in rows:
         changes = [_change(row, change) for change in CHANGES]
         infinite = row.points[INFINITE]
-        behind = _binding(infinite, 0) if isinstance(infinite, WhatIfPoint) else ""
+        behind = shares(dict(infinite.resources), 1) if isinstance(infinite, WhatIfPoint) else ""
         moved, spent = _best_of_others(row)
         cells.append((row.resource.key, row.resource.value, *changes, moved, spent, behind))
-    header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then binds")
+    header = ("resource", "is", "infinite: time", "doubled", "halved", "DRAM", "energy", "then bound by")
     return [
         "time, and for the best of the three DRAM traffic and energy, against now",
         *table(header, cells, right="<<>>>>><"),

@@ -9,12 +9,16 @@ are only valid for times; to execute a stream it must be decoded and verified (`
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from npusim.isa._stream import encode
-from npusim.isa.base import Command
+from npusim.isa.base import Command, Unit, decode
+from npusim.isa.control import Residents
 from npusim.isa.verify import Limits
+from npusim.program import Program
 
 
 class Emitted:
@@ -49,3 +53,22 @@ def emitted(code: bytes, limits: Limits) -> Emitted | None:
     regions."""
     known = _KNOWN.get(code)
     return known if known is not None and known.limits.within(limits) else None
+
+
+def commands_of(program: Program) -> tuple[Sequence[Command], int]:
+    """The commands of a program, decoded unless this process compiled it, and how many of them load pinned weights.
+
+    The latter come first. Repeated blocks are not expanded.
+    """
+    known = program.emitted
+    if isinstance(known, Emitted) and known.code == program.code:
+        commands, ends = known.commands, known.ends
+    else:
+        commands = tuple(decode(program.code))
+        ends = tuple(accumulate(command.size for command in commands))
+    for number, command in enumerate(commands):
+        if isinstance(command.instruction, Residents):
+            return commands, bisect_right(ends, ends[number] + command.instruction.stream_bytes)
+        if command.unit != Unit.CONTROL:
+            break
+    return commands, 0

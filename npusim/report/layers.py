@@ -1,12 +1,13 @@
-"""The time of each operator of a job, and its cause, derived from the spans alone."""
+"""The time of each operator of a job, and its cause, derived from its spans."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from npusim.bottleneck import Parts, summed
 from npusim.report.format import counted, duration, percent, quantity
 from npusim.report.result import ReportedRun
 from npusim.summary import OpReport
@@ -18,15 +19,22 @@ if TYPE_CHECKING:
 
 NO_LAYER = "(no layer)"
 """Time outside of operators: fetching the first instructions, the completion record."""
-_BOUNDS = {"compute": "compute", "dram": "memory", "sram": "memory"}
+KINDS = {
+    **dict.fromkeys(("macs", "vector", "scalar"), "compute"),
+    **dict.fromkeys(("sram", "dma", "dram", "l2", "interconnect", "exchange"), "memory"),
+}
+"""The kind of a resource of ``bottleneck.RESOURCES``; ``latency`` for all others."""
+MOST_SHARES, LEAST_SHARE = 3, 0.05
+"""Limits of the resources in a text: their number, and the smallest share after the first."""
 
 
 @dataclass(slots=True)
 class LayerReport:
     """The times of one operator in a job.
 
-    ``added_ps``: its share of the critical path. The shares add up to the total. ``causes``: the same, by the causes of
-    ``timeline.CAUSES``. ``work_ps``: time in which any unit worked for it. ``op``: its index in the operator table.
+    ``added_ps``: its share of the critical path. The shares add up to the total. ``resources``: the same, by the
+    resources of ``bottleneck.RESOURCES``, largest first. ``work_ps``: time in which any unit worked for it. ``op``: its
+    index in the operator table.
     """
 
     timing: OpReport
@@ -35,7 +43,7 @@ class LayerReport:
     instructions: int = 0
     op: int = 0
     work_ps: int = 0
-    causes: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = field(default_factory=dict)
 
     @property
     def window_ps(self) -> int:
@@ -45,15 +53,14 @@ class LayerReport:
         return window if 2 * self.work_ps >= window else self.work_ps
 
     @property
+    def resource(self) -> str:
+        """The resource with the largest part of its time on the critical path; empty without such time."""
+        return next(iter(self.resources), "")
+
+    @property
     def bound(self) -> str:
-        """The largest cause on its part of the critical path: ``compute``, ``memory`` or ``latency``. Without such a
-        part: of its own time."""
-        if not self.added_ps:
-            return self.timing.bound
-        sums = {"compute": 0, "latency": 0, "memory": 0}
-        for cause, spent in self.causes.items():
-            sums[_BOUNDS.get(cause, "latency")] += spent
-        return max(sums, key=lambda bound: sums[bound])
+        """The kind of that resource: ``compute``, ``memory`` or ``latency``. Without one: of its own time."""
+        return KINDS.get(self.resource, "latency") if self.resource else self.timing.bound
 
 
 def layers(result: ReportedRun) -> list[LayerReport]:
@@ -66,15 +73,16 @@ def layers(result: ReportedRun) -> list[LayerReport]:
     for span in result.timeline.spans:
         if "." in span.unit or span.unit == HOST:
             spans[span.op].append(span)
-    waited: dict[int, Counter[str]] = defaultdict(Counter)
-    for stretch in result.timeline.critical_path():
-        waited[stretch.op][stretch.cause] += stretch.end_ps - stretch.start_ps
+    waited: dict[int, list[Parts]] = defaultdict(list)
+    for stretch, parts in result.bottleneck.path:
+        waited[stretch.op].append(parts)
     timed = [(timing, op) for timing, op in zip(result.ops, sorted(spans), strict=False)]
     timed.sort(key=lambda pair: (pair[0].end_ps, pair[0].start_ps))
     found = []
     for timing, op in timed:
         own = spans[op]
-        layer = LayerReport(timing, waited[op].total(), instructions=len(own), op=op, causes=dict(waited[op]))
+        resources = summed(waited[op])
+        layer = LayerReport(timing, sum(resources.values()), instructions=len(own), op=op, resources=resources)
         layer.work_ps = covered((span.start_ps, span.end_ps) for span in own)
         intervals: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for span in own:
@@ -87,7 +95,7 @@ def layers(result: ReportedRun) -> list[LayerReport]:
 def beside(result: ReportedRun) -> dict[str, int]:
     """The part of the critical path without an operator, by cause. Together with the layers it is the whole path."""
     found: Counter[str] = Counter()
-    for stretch in result.timeline.critical_path():
+    for stretch, _ in result.bottleneck.path:
         if stretch.op == NO_OP:
             found[stretch.cause] += stretch.end_ps - stretch.start_ps
     return dict(found)
@@ -121,7 +129,7 @@ def why(layer: LayerReport, config: Config) -> str:
     count = counted(layer.instructions, "instruction")
     if HOST in layer.busy_ps:
         return f"the host: {counted(layer.instructions, 'time')}"
-    if layer.bound == "memory" and layer.causes.get("sram", 0) > layer.causes.get("dram", 0):
+    if layer.resource == "sram":
         unit, spent = max(layer.busy_ps.items(), key=lambda item: (item[1], item[0]))
         return f"{unit} busy {percent(spent, window)}, mostly with passing SRAM, with {count}"
     if layer.bound == "memory":
@@ -133,10 +141,13 @@ def why(layer: LayerReport, config: Config) -> str:
         if not macs:
             return f"{text}, no MACs"
         return f"{text} for {quantity(macs, 'MAC')}, {macs / max(1, moved):.1f} per byte"
-    if layer.bound == "compute":
+    if layer.bound == "compute" or layer.resource == "array":
         unit = max((u for u in layer.busy_ps if u != "dma"), key=lambda u: (layer.busy_ps[u], u), default="dma")
         spent = layer.busy_ps.get(unit, 0)
         text = f"{unit} busy {percent(spent, window)}"
+        if layer.resource == "array":
+            filled = percent(layer.resources["array"], layer.added_ps)
+            text = f"{filled} of it fills and drains the array and loads its weights; {text}"
         if unit != "matrix" or config.matrix is None or not macs:
             return f"{text} with {count}"
         rate = macs * 10**12 / (spent * config.matrix_hz)
@@ -146,3 +157,10 @@ def why(layer: LayerReport, config: Config) -> str:
     window = layer.timing.end_ps - layer.timing.start_ps
     each = duration(window // layer.instructions)
     return f"short steps, one after another: {count} of {each} on average, {unit} busy {percent(spent, window)}"
+
+
+def shares(resources: Mapping[str, int], most: int = MOST_SHARES) -> str:
+    """The ``most`` largest resources and their shares of the total, as text: ``macs 52.1 %, dram 20.3 %``."""
+    whole = sum(resources.values())
+    rows = [(name, ps) for name, ps in resources.items() if ps >= LEAST_SHARE * whole]
+    return ", ".join(f"{name} {percent(ps, whole)}" for name, ps in (rows or list(resources.items()))[:most])

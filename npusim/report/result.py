@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from npusim.bottleneck import Bottleneck
 from npusim.energy import Energy
 from npusim.graph import HostPart
 from npusim.hw.config import Config
@@ -104,6 +105,10 @@ class ReportedRun(Protocol):
     @property
     def energy(self) -> Energy:
         """The energy by action, unit and operator."""
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """The resources that the run waited for."""
 
     @property
     def macs(self) -> int:

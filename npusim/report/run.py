@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, table
-from npusim.report.layers import NO_LAYER, beside, layers, slowest, why
+from npusim.report.layers import NO_LAYER, beside, layers, shares, slowest, why
 from npusim.report.program import host_work
 from npusim.report.result import ReportedRun, flattened
 from npusim.timeline import CAUSES, UnitCounters
@@ -55,6 +55,8 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
         ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
         ("time", f"{duration(result.time_ps)} = {grouped(result.cycles)} cycles of {clock}{rate}"),
     ]
+    found = result.bottleneck
+    rows.append(("bound by", f"{shares(found.resources)} of {duration(found.total_ps)} with the host"))
     if result.made_for is not None:
         differs = [f"{key} was {was}, is {here}" for key, (was, here) in result.made_elsewhere.items()]
         changed = "; ".join(differs) or "equal"
@@ -66,10 +68,10 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
     rows += [("decided", f"{what} is {value}") for what, value in part.decided[:MOST_DECIDED]]
     if len(part.decided) > MOST_DECIDED:
         rows.append(("decided", f"and {len(part.decided) - MOST_DECIDED} more"))
-    if (found := result.decisions) is not None:
-        share = percent(found.time_ps + found.transfer_ps, result.time_ps)
-        spent = f"{counted(found.count, 'decision')} {duration(found.time_ps)}, transfers {duration(found.transfer_ps)}"
-        rows.append(("host", f"{spent} = {share} of the time; {counted(found.runs, 'program')} run"))
+    if (host := result.decisions) is not None:
+        share = percent(host.time_ps + host.transfer_ps, result.time_ps)
+        spent = f"{counted(host.count, 'decision')} {duration(host.time_ps)}, transfers {duration(host.transfer_ps)}"
+        rows.append(("host", f"{spent} = {share} of the time; {counted(host.runs, 'program')} run"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)
         rows.append(("matrix", f"{used} of its peak used, {quantity(result.macs, 'MAC')}"))
@@ -170,7 +172,7 @@ def _slowest(result: ReportedRun, config: Config, top: int) -> list[str]:
             layer.timing.kind,
             duration(layer.added_ps),
             percent(layer.added_ps, total),
-            layer.bound,
+            layer.resource or "hidden",
             why(layer, config),
         )
         for layer in shown
@@ -178,6 +180,6 @@ def _slowest(result: ReportedRun, config: Config, top: int) -> list[str]:
     if rest := beside(result):
         spent = sum(rest.values())
         reasons = ", ".join(f"{CAUSES[cause]} {duration(part)}" for cause, part in rest.items())
-        rows.append((NO_LAYER, "", duration(spent), percent(spent, total), "latency", reasons))
+        rows.append((NO_LAYER, "", duration(spent), percent(spent, total), "", reasons))
     head = f"the {len(shown)} slowest of {len(found)} layers (time: how long the end waits for it)"
-    return [head, *table(("layer", "kind", "time", "share", "bound", "why"), rows, right="<<>><<")]
+    return [head, *table(("layer", "kind", "time", "share", "bound by", "why"), rows, right="<<>><<")]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from npusim import energy as energies
+from npusim.bottleneck import Instructions, instructions
 from npusim.driver import HostCounters
 from npusim.dtypes import DType, from_storage, to_storage, value_text
 from npusim.energy import Energy
 from npusim.errors import DeadlineError, InputError
 from npusim.hw import actions
 from npusim.hw.config import Config
+from npusim.isa.base import Instruction
 from npusim.occupancy import Occupancy, Stay
 from npusim.plan import Array, Items, PlanBuffer, Strings, Value, on_host
 from npusim.program import FIRST_IO, Binding, ConstantData, OpEntry, Program
@@ -207,6 +209,14 @@ class PlannedResult(Result):
                     energies.add(counted.setdefault((span.op, energies.CHIP), {}), spent, 1)
             self._energy = energies.priced(self.device, counted, self.program.ops)
         return self._energy
+
+    def _executed(self) -> Instructions:
+        """See Result: of all programs, one after the other."""
+        found: dict[str, list[Instruction]] = {}
+        for _, _, part in self.parts:
+            for unit, each in instructions(part.program, held=part.residents_held).items():
+                found.setdefault(unit, []).extend(each)
+        return found
 
 
 def merged(program: PlannedProgram, device: Config, backend: SessionBackend, now_ps: int) -> PlannedResult:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim import notebook
+from npusim.bottleneck import Bottleneck, Instructions, bottleneck, host_ps, instructions
 from npusim.driver import HostCounters
 from npusim.dtypes import DType
 from npusim.energy import Energy, energy
@@ -79,6 +80,7 @@ class Result:
     _ops: list[OpReport] = field(default_factory=list)
     _memory: list[Occupancy] | None = None
     _energy: Energy | None = None
+    _bottleneck: Bottleneck | None = None
 
     def __repr__(self) -> str:
         what = f"{shown(self.model)} on {shown(self.config)}"
@@ -233,6 +235,20 @@ class Result:
         return self._energy
 
     @property
+    def bottleneck(self) -> Bottleneck:
+        """The resources that the run waited for, from its critical path. They add up to
+        ``time_ps`` and the host's part of an inference with a loaded program."""
+        if self._bottleneck is None:
+            self._bottleneck = bottleneck(
+                self.device, self.timeline, self._executed(), host_ps(self.device, self.program)
+            )
+        return self._bottleneck
+
+    def _executed(self) -> Instructions:
+        """The instructions of each unit."""
+        return instructions(self.program, held=self.residents_held)
+
+    @property
     def area(self) -> Breakdown:
         """Area of the device in square micrometres, by component."""
         return area(self.device)
@@ -282,7 +298,8 @@ class Result:
             "residents_held": self.residents_held,
             "ops": [op.to_json_dict() for op in self.ops],
             "units": {name: asdict(unit) for name, unit in sorted(self.counters.units.items())},
-            "critical_path": critical_path(self.timeline, self.program.ops),
+            "critical_path": critical_path(self.bottleneck, self.program.ops),
+            "bottleneck": self.bottleneck.to_json_dict(),
             "memory": [each.to_json_dict() for each in self.memory],
             "provenance": self.provenance,
             "energy": self.energy.to_json_dict(),

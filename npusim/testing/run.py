@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy.typing as npt
 
+from npusim.bottleneck import RESOURCES
 from npusim.errors import UsageError, shown
 from npusim.report.format import duration, grouped
+from npusim.report.layers import layers, shares, slowest
 from npusim.runtime.result import Result
 from npusim.testing.changes import changes
 from npusim.testing.quantity import Answer, Share, picoseconds, share
@@ -130,13 +132,26 @@ class ModelRun:
     def ends_before(self, limit: int | str) -> Answer:
         """Whether the whole run takes at most that long."""
         most = picoseconds(limit, self.result.device.clock_hz)
-        slowest = max(self.result.ops, key=lambda op: op.cycles, default=None)
         reason = f"{self!r} takes {duration(self.time_ps)}, {_apart(self.time_ps - most, 'more', 'less')} than "
         reason += f"{duration(most)}"
-        if slowest is not None:
-            reason += f"; longest on the device: {slowest.name}, {duration(slowest.end_ps - slowest.start_ps)}, "
-            reason += f"most of it on {slowest.unit} ({slowest.bound})"
+        for layer in slowest(layers(self.result), 1):
+            reason += f"; slowest layer: {layer.timing.name}, {duration(layer.added_ps)} of it, bound by "
+            reason += shares(layer.resources)
         return Answer(self.time_ps <= most, reason)
+
+    @property
+    def bound_by(self) -> str:
+        """The resource that the run waited for most, see ``npusim.bottleneck.RESOURCES``; as reported by ``npusim
+        run``."""
+        return self.result.bottleneck.bound
+
+    def bound(self, resource: str) -> Share:
+        """The fraction of the total time, including the host, in which the run waited for a resource."""
+        found = self.result.bottleneck
+        if resource not in RESOURCES:
+            raise UsageError(f"no resource is called {shown(resource)}; there are {', '.join(RESOURCES)}")
+        reason = f"{self.result.model} on {self.result.config}: the time that waits for {resource}"
+        return Share(found.resources.get(resource, 0), found.total_ps, reason)
 
     def idle(self, unit: str) -> Share:
         """The fraction of time in which a unit was idle."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.bottleneck import Bottleneck, BoundSegment, summed
 from npusim.energy import Energy
 from npusim.graph import HostPart
 from npusim.occupancy import Occupancy
@@ -45,6 +46,18 @@ class Run:
     decisions: None = None
     energy: Energy = field(default_factory=lambda: Energy((), {}, ()))
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """One resource per segment, by its cause, because the instructions of a handmade run are unknown."""
+        path = [
+            BoundSegment(each, ((RESOURCE_OF.get(each.cause, "dependencies"), each.end_ps - each.start_ps),))
+            for each in self.timeline.critical_path()
+        ]
+        return Bottleneck(path, summed(each.parts for each in path))
+
+
+RESOURCE_OF = {"compute": "macs", "sram": "sram", "dram": "dram", "latency": "latency"}
 
 
 def sample() -> Run:

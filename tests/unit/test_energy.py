@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import npusim.energy
+import npusim.isa.emitted
 from npusim import Session, load_config
 from npusim.cache import read_program, write_program
 from npusim.compiler.pipeline import compile_graph
@@ -81,8 +82,8 @@ def test_a_program_is_decoded_once_and_one_that_was_made_here_never(
         decoded.append(len(code))
         return decode(code)
 
-    decode = npusim.energy.decode
-    monkeypatch.setattr(npusim.energy, "decode", counted)
+    decode = npusim.isa.emitted.decode
+    monkeypatch.setattr(npusim.isa.emitted, "decode", counted)
     with Session(load_config("edge"), cache_dir=False) as session:
         program = session.compile(product())
         made = session.run(program, timing_only=True).energy

@@ -55,10 +55,10 @@ def test_the_critical_path_goes_from_what_runs_last_to_what_ended_before_it_bega
     vector = _span("core0.vector", 95, 99, 1, "latency")
     assert _of([load, product, ahead, vector], 100).critical_path() == [
         PathSegment(NO_OP, "sequencer", "fetch", 0, 10),
-        PathSegment(0, "core0.dma0", "dram", 10, 40),
-        PathSegment(0, "core0.matrix", "compute", 40, 90),
+        PathSegment(0, "core0.dma0", "dram", 10, 40, 0),
+        PathSegment(0, "core0.matrix", "compute", 40, 90, 2),
         PathSegment(1, "sequencer", "dispatch", 90, 95),
-        PathSegment(1, "core0.vector", "setup", 95, 99),
+        PathSegment(1, "core0.vector", "setup", 95, 99, 3),
         PathSegment(NO_OP, "sequencer", "completion", 99, 100),
     ]
 

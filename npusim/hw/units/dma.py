@@ -137,6 +137,20 @@ class Channel:
         """Picoseconds between consecutive equal transfers. ``alone``: picoseconds of one alone."""
         return _streaming_ps(parts, alone, self._in_flight)
 
+    @property
+    def shared_by(self) -> str:
+        """What limits all transfers together: ``interconnect`` or ``memory``."""
+        return "interconnect" if self._between < self._bandwidth else "memory"
+
+    def limit(self, parts: TransferTimes) -> str:
+        """What limits the rate of a transfer alone: ``channel`` (its width), ``outstanding`` (bursts in flight),
+        ``interconnect``, or ``memory``."""
+        if parts.bus_bytes and parts.rate >= self.shared:
+            return self.shared_by
+        if parts.bus_bytes and parts.rate < self._channel_bandwidth:  # the pattern, or the other memory of a copy
+            return "memory"
+        return "outstanding" if parts.bus_bytes and self._channel_bandwidth < self._width else "channel"
+
     def moving_ps(self, parts: TransferTimes) -> int:
         """Picoseconds alone on the bus, at the slowest of channel, interconnect and pins."""
         return parts.local_ps or bytes_to_ps(parts.bus_bytes, min(parts.rate or self.shared, self.shared))
@@ -172,6 +186,12 @@ class Exchange:
     def streaming_ps(self, parts: TransferTimes, alone: int) -> int:
         """Picoseconds between consecutive equal transfers. ``alone``: picoseconds of one alone."""
         return _streaming_ps(parts, alone, self._in_flight)
+
+    shared_by = "memory"
+
+    def limit(self, parts: TransferTimes) -> str:
+        """What limits the rate of a transfer alone: ``channel`` (its width), or ``memory``, the network."""
+        return "channel" if parts.rate < self.shared else "memory"
 
     def moving_ps(self, parts: TransferTimes) -> int:
         """Picoseconds alone on the network, at the slower of channel and network."""

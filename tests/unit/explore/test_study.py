@@ -17,7 +17,7 @@ from npusim.demo import as_onnx
 from npusim.errors import UsageError
 from npusim.explore import Study, make_space
 from npusim.explore.figures import REFUSED, StudyRow
-from npusim.explore.report import BUSY, busiest, text, to_json_dict, write_csv, write_parquet
+from npusim.explore.report import bound_by, text, to_json_dict, write_csv, write_parquet
 from npusim.explore.store import StudyStore
 from npusim.explore.study import versions
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
@@ -312,17 +312,18 @@ def test_a_store_from_elsewhere_is_used_when_it_is_trusted(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("busy", "told"),
+    ("waited", "told"),
     [
-        ([{"dram": 0.25, "matrix": 0.75, "vector": 0.5}], "matrix 75.0 %"),
-        ([{"dram": BUSY, "matrix": 0.25}], "dram 50.0 %"),
-        ([{"dram": 0.25, "matrix": BUSY - 0.01}], "none (matrix 49.0 %)"),
-        ([{"dram": 0.75, "matrix": 0.75}], "matrix 75.0 %"),
-        ([{"dram": 0.75}, {"matrix": 0.5}], "m0: dram 75.0 %, m1: matrix 50.0 %"),
-        ([{}, {"matrix": 0.5}], "m1: matrix 50.0 %"),
+        ([{"array": 60, "dram": 36, "host": 4}], "array 60.0 %, dram 36.0 %"),
+        ([{"vector": 1}], "vector 100.0 %"),
+        ([{"array": 40, "dram": 30, "host": 20, "sram": 10}], "array 40.0 %, dram 30.0 %, host 20.0 %"),
+        ([{"dram": 1}, {"macs": 3, "dram": 1}], "m0: dram 100.0 %; m1: macs 75.0 %, dram 25.0 %"),
+        ([{}, {"macs": 1}], "m1: macs 100.0 %"),
         ([], ""),
     ],
 )
-def test_the_bottleneck_is_the_busiest_resource(busy: list[dict[str, float]], told: str) -> None:
-    row: Any = SimpleNamespace(figures=[SimpleNamespace(model=f"m{n}", busy=each) for n, each in enumerate(busy)])
-    assert busiest(row) == told
+def test_each_model_is_bound_by_what_it_waits_for(waited: list[dict[str, int]], told: str) -> None:
+    row: Any = SimpleNamespace(
+        figures=[SimpleNamespace(model=f"m{n}", resources=each) for n, each in enumerate(waited)]
+    )
+    assert bound_by(row) == told

@@ -81,7 +81,7 @@ def test_within(npu):
     result.assert_outcomes(failed=6)
     result.stdout.fnmatch_lines(
         [
-            "E*takes * more than 1 ns; longest on the device: matmul*",
+            "E*takes * more than 1 ns; slowest layer: matmul*",
             "E*layer matmul*starts * before the end of layer matmul_1*",
             "E*the time that core0.matrix is idle is * %*",
             "E*no unit is called 'core7.matrix'; there are core0.dma0, *",
