@@ -1,6 +1,7 @@
 """Replays of whole networks on whole chips: compiled programs, compared with published times.
 
-Nothing is fitted to a row: a chip has one description, made of published parameters, and a network is its public graph.
+Nothing is fitted to a row: a chip has one description, made of published parameters, and a network is its public graph
+as a quantised ONNX file, which is compiled like that of a user.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 
+from npusim.errors import UsageError
+from npusim.frontends.onnx import check_installed
 from npusim.runtime import Result, Session
 from npusim.validate.base import DataPoint, DataRow, DataSet, Excluded, machine
 from npusim.validate.networks import NETWORKS, Shape
@@ -107,6 +110,8 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
         layers = _LAYERS.fullmatch(record.text("input shape")) if network[:3] in _EQUAL_LAYERS else None
         if reason is None and layers is None and (wanted not in NETWORKS or shape is None):
             reason = "no graph of that name, or its shapes are not published"
+        if reason is None and layers is None:
+            reason = _unreadable()
         if reason is not None:
             yield Excluded(label, reason)
             continue
@@ -117,10 +122,9 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
             session = sessions.setdefault(chip.config, Session(machine(chip.config), cache_dir=False))
             if layers:
                 side = isqrt(weights // int(layers[2]))
-                graph = perceptron(batch, (side, side), int(layers[2]))
+                program = session.compile(perceptron(batch, (side, side), int(layers[2])))
             else:
-                graph = NETWORKS[wanted].make(key[2])
-            program = session.compile(graph)
+                program = session.compile(NETWORKS[wanted].file(key[2]), timing_only=True)
             known[key] = session.run(program, timing_only=True)
             if machine(chip.config).compiler.resident_weights:
                 # The published value is the mean of many inferences, of which only the first loads pinned weights.
@@ -135,6 +139,15 @@ def networks(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Exclud
         label += f" ({remark})" if remark else ""
         measured = _microseconds(record, machine(chip.config).clock_hz, 2 * weights * batch)
         yield DataPoint(label, measured, taken / _PS, name)
+
+
+def _unreadable() -> str | None:
+    """Why ONNX files cannot be read here; None if they can."""
+    try:
+        check_installed()
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def _shape(text: str) -> Shape | None:
@@ -169,11 +182,12 @@ def primer(records: Sequence[DataRow], _: Path) -> Iterator[DataPoint | Excluded
     for record in records:
         macs = record.size("macs_int8")
         label = f"NVDLA {macs} MAC, {record.text('conv_buf_KB')} KB, {record.text('sdram_gbs')} GB/s"
-        if macs not in _SIZES:
-            yield Excluded(label, "no config of such a machine")
+        reason = _unreadable() if macs in _SIZES else "no config of such a machine"
+        if reason is not None:
+            yield Excluded(label, reason)
             continue
         with Session(machine(f"nvdla_{macs}"), cache_dir=False) as session:
-            program = session.compile(NETWORKS["resnet50_v1"].make((1, 224, 224, 3)))
+            program = session.compile(NETWORKS["resnet50_v1"].file((1, 224, 224, 3)), timing_only=True)
             taken = session.run(program, timing_only=True).time_ps
         yield DataPoint(
             label, 1e6 / record.number("resnet50_int8_fps"), taken / _PS, f"{record.text('conv_buf_KB')} KB"

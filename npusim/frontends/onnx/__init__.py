@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from npusim.frontends.onnx.source import Source
     from npusim.hw.config import Config
 
-__all__ = ["input_names", "load", "shapes_of"]
+__all__ = ["check_installed", "input_names", "load", "shapes_of"]
 
 
 def load(
@@ -37,7 +37,7 @@ def load(
     sizes for open input shapes, UnsupportedError with every unsupported (node, operator, reason), NeedsValueError if
     binding inputs would help, CompileError for a model that exceeds the limits.
     """
-    _check_installed()
+    check_installed()
     from npusim.frontends.onnx import source as reader
     from npusim.frontends.onnx.importer import Importer
     from npusim.ops.budget import Budget
@@ -88,14 +88,15 @@ def shapes_of(
 
 
 def _inputs(source: Source) -> list[Any]:
-    _check_installed()
+    check_installed()
     from npusim.frontends.onnx import source as reader
     from npusim.frontends.onnx.signature import free_inputs
 
     return free_inputs(reader.read(source).proto.graph)
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Raise UsageError without the onnx package."""
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError as error:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from npusim.frontends.onnx import check_installed
 from npusim.graph import Graph
 from npusim.validate.networks import classify, detect, small
 from npusim.validate.networks.classify import Shape
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 __all__ = ["NETWORKS", "Network", "Shape"]
 
@@ -19,6 +24,13 @@ class Network:
     make: Callable[[Shape], Graph]
     remark: str = ""
     boxes: bool = False
+
+    def file(self, shape: Shape) -> ModelProto:
+        """The network as a file of a quantiser: ONNX in QDQ format. Raises UsageError without the onnx package."""
+        check_installed()
+        from npusim.validate.networks.files import QdqExport
+
+        return QdqExport(self.make(shape)).model()
 
 
 def _resnet(version: int, blocks: tuple[int, ...]) -> Network:

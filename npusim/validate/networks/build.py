@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 Size = int | Pair
 SCALE = 1 / 16
 
-_DEVIATION = 32
+DEVIATION = 32
 """Standard deviation of weights: those of a layer are normally distributed, and the largest of some hundred determines
 their scale."""
 
@@ -197,7 +197,7 @@ class Net:
     def _weights(self, *shape: int) -> Tensor:
         # Of the whole range, so that they cannot be packed. Weights of the first index are broadcast, which takes no
         # memory.
-        values = np.random.default_rng(math.prod(shape)).normal(0, _DEVIATION, shape[1:])
+        values = np.random.default_rng(math.prod(shape)).normal(0, DEVIATION, shape[1:])
         values.flat[0] = 127
         row = np.clip(np.rint(values), -127, 127).astype(np.int8)
         return self._build.const(np.broadcast_to(row, shape), "w")

@@ -9,7 +9,8 @@ from random import Random
 from npusim.frontends.onnx import load
 from npusim.graph import Graph, Tensor
 from npusim.validate.networks.build import Net
-from tests.support.onnx_models.float_networks import FloatExport, Rescaled
+from npusim.validate.networks.files import FloatExport
+from tests.support.onnx_models.float_networks import Rescaled
 from tests.support.onnx_models.qdq import quantised
 
 _LAYERS = ("conv", "conv", "depthwise", "add", "concat", "avgpool", "maxpool", "upsample", "channels", "gate", "act")
