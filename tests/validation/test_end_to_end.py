@@ -63,7 +63,9 @@ def test_the_edge_tpu_with_networks_that_fit_and_with_those_that_do_not():
 def test_small_networks_on_the_ethos_u55_and_detectors_on_the_rk3588():
     small = errors("Arm Ethos")
     assert len(small) == 5
-    assert max(map(abs, small.values())) < 0.15
+    # Each of its small layers loads a table, because functions of 8-bit values always are tables here.
+    assert 0 < small.pop("RNNoise") < 0.16
+    assert max(map(abs, small.values())) < 0.1
     detectors = errors("Rockchip RK3588")
     assert len(detectors) == 12
     assert mean(detectors, detectors) < 0.07
