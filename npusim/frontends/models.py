@@ -16,7 +16,9 @@ from npusim.graph import Graph
 from npusim.program import Binding
 
 if TYPE_CHECKING:
+    from npusim.frontends.onnx.plan import PlannedModel
     from npusim.frontends.onnx.source import Source
+    from npusim.frontends.tflite.plan import PlannedTflite
     from npusim.hw.config import Config
 
 EXPORTS: Mapping[str, tuple[str, str]] = {
@@ -52,6 +54,18 @@ def load(
     from npusim.frontends.onnx import load as load_onnx
 
     return load_onnx(source, **options, timing_only=timing_only)
+
+
+def planned_model(source: Source, *arguments: Any) -> PlannedModel | PlannedTflite:
+    """A model that decides at run time what is computed. Arguments as for PlannedModel."""
+    if is_tflite(source):
+        from npusim.frontends.tflite.plan import PlannedTflite
+
+        assert isinstance(source, str | os.PathLike | bytes)
+        return PlannedTflite(source, *arguments)
+    from npusim.frontends.onnx.plan import PlannedModel
+
+    return PlannedModel(source, *arguments)
 
 
 def input_names(source: Source) -> list[str]:

@@ -28,6 +28,7 @@ from npusim.timeline import HOST, NO_OP, ORDER, Counters, Span, Timeline, UnitCo
 
 if TYPE_CHECKING:
     from npusim.frontends.onnx.plan import NodePlan, PlannedModel
+    from npusim.frontends.tflite.plan import PlannedTflite, TflitePlan
 
 TRANSFER = OpEntry("host", "transfer")
 """The row of the operator table for time of the host between programs that no decision takes."""
@@ -41,7 +42,7 @@ class PlannedProgram(Program):
     before a run, so there are none.
     """
 
-    plan: NodePlan | None = None
+    plan: NodePlan | TflitePlan | None = None
 
 
 class HostSpan(NamedTuple):
@@ -326,7 +327,7 @@ def _counters(jobs: Sequence[Result], spans: Sequence[Span], total_ps: int) -> C
     return found
 
 
-def planned_program(model: PlannedModel, name: str, key: str) -> PlannedProgram:
+def planned_program(model: PlannedModel | PlannedTflite, name: str, key: str) -> PlannedProgram:
     """A model as a program without instructions. Raises OpenInputsError, UnsupportedError."""
     inputs = tuple(Binding(n, FIRST_IO + i, shape, dtype) for i, (n, shape, dtype) in enumerate(model.inputs()))
     regions = (0, 0, *(binding.nbytes for binding in inputs))
@@ -384,9 +385,8 @@ def execute(
     finally:
         backend.close()
     result = merged(program, dispatcher.config, backend, dispatcher.now_ps)
-    names = [value.name for value in plan.graph.output]
     result.outputs = {
         name: _given_back(value, plan.types[plan.number(output)])
-        for name, output, value in zip(names, plan.outputs, values, strict=True)
+        for name, output, value in zip(plan.result_names, plan.outputs, values, strict=True)
     }
     return result

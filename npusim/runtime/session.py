@@ -221,10 +221,10 @@ class Session:
 
     def _plan(self, request: CompileRequest, key: str) -> PlannedProgram:
         """A model that decides at run time what is computed. Its programs are compiled when they are needed."""
-        from npusim.frontends.onnx.plan import PlannedModel
+        from npusim.frontends.models import planned_model
 
         assert not isinstance(request.source, Graph)
-        model = PlannedModel(request.source, self.config, request.shapes, request.bind, self._segment, self.unload)
+        model = planned_model(request.source, self.config, request.shapes, request.bind, self._segment, self.unload)
         name = model.name if request.file is None else Path(request.file).stem
         program = planned_program(model, name, key)
         self._origins[program] = request.origin(self._identity(request)[0])

@@ -25,27 +25,20 @@ from npusim.frontends.onnx.signature import bound_array, declared_inputs, free_i
 from npusim.frontends.onnx.source import Model, Source, read
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES, TEXT, element_type, read_strings, read_tensor, type_name
 from npusim.frontends.onnx.versions import OLDEST_OPSET, upgraded
-from npusim.graph import Graph, Tensor
+from npusim.frontends.segments import Constant, ImportedSegment
+from npusim.graph import Tensor
 from npusim.hw.config import Config
-from npusim.ops.base import Array
-from npusim.ops.budget import Budget
-from npusim.ops.build import GraphBuilder
 from npusim.plan import (
     Compile,
     Drop,
     PlanSteps,
-    SegmentBuilder,
     SegmentPlan,
     Situation,
     Strings,
-    ValueNeededError,
     Values,
 )
 from npusim.plan import Value as PlanValue
 
-MOST_ASKED = 1 << 16
-"""Maximum number of elements of a value that becomes a constant of the next segment."""
-Constant = tuple[Array, DType]
 _STRINGS = Strings(np.empty(0, object)).shape[0]
 
 
@@ -177,6 +170,11 @@ class NodePlan(SegmentPlan):
             return False
         own = name in self._made or name in self.inputs
         return own or (self.parent is not None and self.parent.offers(name))
+
+    @property
+    def result_names(self) -> list[str]:
+        """The names of the outputs for a client."""
+        return [value.name for value in self.graph.output]
 
     @cached_property
     def _made(self) -> frozenset[str]:
@@ -320,32 +318,16 @@ class _NodeImporter(Importer):
     collects = False
 
 
-class NodeBuilder(SegmentBuilder):
+class NodeBuilder(ImportedSegment):
     """Imports nodes of one graph."""
-
-    keeps_constants = True
 
     def __init__(self, plan: NodePlan, start: int, situation: Situation) -> None:
         name = plan.name_of(start) if start < len(plan.nodes) else plan.label or "end"
-        budget = Budget.of(plan.shared.config)
-        budget.grant(operators=len(plan.nodes))
-        builder = GraphBuilder(name, fold=True, budget=budget)
-        super().__init__(plan.steps, builder, start, situation.shapes)
+        super().__init__(plan.steps, name, plan.shared.config, start, situation)
         self._plan = plan
-        self._known = situation.known
-        self._tensors: dict[int, Tensor] = {}
-        self._numbers: dict[Tensor, int] = {}
-        self._importer = _NodeImporter(plan.shared.model, None, None, budget)
-        self._importer.builder = builder
+        self._importer = _NodeImporter(plan.shared.model, None, None, self.budget)
+        self._importer.builder = self.builder
         self._scope = _PlanScope(plan.shared.opsets, prefix=plan.label, source=self)
-
-    def is_decision(self, step: int) -> bool:
-        """See SegmentBuilder: known after the import."""
-        return False
-
-    def label(self, number: int) -> str:
-        """See SegmentBuilder."""
-        return f"value {number}"
 
     def lower(self, step: int) -> bool:
         """See SegmentBuilder. Raises ModelError, UnsupportedError, CompileError."""
@@ -360,28 +342,19 @@ class NodeBuilder(SegmentBuilder):
                 return False
             if error.value is None:
                 raise
-            raise ValueNeededError(*self._asked(error)) from None
+            raise self.ask(error) from None
         for output, value in zip(node.output, outputs, strict=False):
             if output and isinstance(value, Tensor):
                 _refuse_format(name, self._importer.formats.get(value, 0))
                 number = self._plan.number(output)
                 self._scope.define(output, value, name)
-                self._tensors[number] = self.made[number] = value
-                self._numbers.setdefault(value, number)
-                self.shapes[number], self._plan.types[number] = value.shape, value.dtype
+                self.define(number, value)
+                self._plan.types[number] = value.dtype
         return True
 
     def _is_held(self, name: str) -> bool:
         """Whether a value from before the segment is a sequence or an optional value."""
         return tuple(map(type, self.shapes.get(self._plan.number(name), ())[:1])) == (str,)
-
-    def _asked(self, error: UndecidedError) -> list[int]:
-        """The values that the host must read before the node can be imported."""
-        assert isinstance(error.value, Tensor)
-        found = [self._numbers[tensor] for tensor in self.builder.reached(error.value, self._numbers)]
-        if not found or any(self._tensors[number].size > MOST_ASKED for number in found):
-            raise UnsupportedError(error.reasons)
-        return found
 
     def read_name(self, name: str) -> Value:
         """A value from before the segment. Raises KeyError if there is none."""
@@ -399,21 +372,5 @@ class NodeBuilder(SegmentBuilder):
             error = UndecidedError([(name, "value", "the host holds it")])
             error.on_host = self.shapes[number][0] == _STRINGS
             raise error
-        dtype = self._plan.types[number]
-        if number in self._known:
-            tensor = self.builder.const(self._known[number], name, dtype)
-            self.builder.mark(tensor)
-        else:
-            tensor = self.builder.input(self.label(number), self.shapes[number], dtype)
-            self.inputs[number] = tensor
-            self._numbers[tensor] = number
-        self._tensors[number] = self._scope.values[name] = tensor
+        tensor = self._scope.values[name] = self.earlier(number, name, self._plan.types[number])
         return tensor
-
-    def finish_graph(self, graph: Graph) -> Graph:
-        """See SegmentBuilder: without inputs that nothing reads, and with the work of the host."""
-        read = {tensor for op in graph.ops for tensor in op.inputs}
-        self.inputs = {number: tensor for number, tensor in self.inputs.items() if tensor in read}
-        graph.inputs = tuple(self.inputs.values())
-        graph.host = self.builder.host_part(graph, self.builder.deciding)
-        return graph

@@ -41,7 +41,7 @@ def load(
     """
     from npusim.ops.budget import Budget
 
-    model = _read(source)
+    model = read(source)
     given = (input_shapes, bind, Budget.of(config) if config else None, arrays)
     try:
         return _import(model, *given).run()
@@ -85,7 +85,7 @@ def input_names(source: Source) -> list[str]:
     """The names of the inputs of a model, without variables."""
     from npusim.frontends.tflite.importer import names_of
 
-    return list(names_of(_read(source)).inputs.values())
+    return list(names_of(read(source)).inputs.values())
 
 
 def shapes_of(
@@ -100,7 +100,7 @@ def shapes_of(
 
     from npusim.frontends.tflite.importer import names_of
 
-    model, shapes = _read(source), {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
+    model, shapes = read(source), {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
     names = names_of(model)
     for number, name in names.inputs.items():
         record = model.subgraphs[names.subgraph].tensors[number]
@@ -119,7 +119,7 @@ def variables(
     """The variables of a model: their values in the first run by input name, and the input names by the names of the
     outputs that become their next values; the arguments of :meth:`Session.state`. ``input_shapes``: of inputs with open
     dimensions."""
-    model = _read(source)
+    model = read(source)
     if not any(
         any(tensor.variable for tensor in graph.tensors) or any(op.name == "VAR_HANDLE" for op in graph.operators)
         for graph in model.subgraphs
@@ -143,7 +143,7 @@ def _import(model: ModelRecord, *arguments: Any) -> TfliteImporter:
     return TfliteImporter(model, *arguments)
 
 
-def _read(source: Source) -> ModelRecord:
+def read(source: Source) -> ModelRecord:
     """The records of a file. Raises UsageError if it cannot be read, or without the packages that read it."""
     try:
         from npusim.frontends.tflite import reader

@@ -111,7 +111,8 @@ def _if(graphs: Graphs, op: Operation, values: Sequence[Any], frame: Frame) -> l
             results.append(b if isinstance(a, Tensor) else a)  # of an operation that is refused
             continue
         if a.shape != b.shape or a.dtype is not b.dtype:
-            op.refuse(f"branches with outputs of shapes {list(a.shape)} and {list(b.shape)} need a known condition")
+            shapes = f"branches with outputs of shapes {list(a.shape)} and {list(b.shape)} need a known condition"
+            return branches[0 if op.decided(condition, "the condition", shapes).reshape(-1)[0] else 1]
         results.append(op.add("select", op.reshape(condition, ()), a, b))
     return results
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npusim.dtypes import DEVICE_DTYPES, DType, from_storage, value_text
-from npusim.errors import ModelError, NeedsValueError, UnsupportedError, UsageError
+from npusim.errors import ModelError, NeedsValueError, UndecidedError, UnsupportedError, UsageError
 from npusim.frontends.operation import MOST_DECIDING, POISON, PRINCIPAL, STUMBLES, Poison, settle
 from npusim.frontends.tflite import operators  # noqa: F401  (registers the importers)
 from npusim.frontends.tflite.control import CONTROL, Frame, Variable
@@ -34,6 +34,9 @@ Value = Tensor | Variable | Poison | None
 class TfliteImporter:
     """Builds one Graph from one signature of a model, or from its first graph."""
 
+    collects = True
+    """Whether it collects the reasons of all unsupported operators; otherwise the first one is raised."""
+
     def __init__(
         self,
         model: ModelRecord,
@@ -53,7 +56,7 @@ class TfliteImporter:
         self.reasons: list[tuple[str, str, str]] = []
         self.variables: dict[str, Variable] = {}
         """Variables of the model by name, in the order of their first use."""
-        self._values: dict[str, Any] = {}
+        self._undecided = 0  # number of reasons that decisions at run time would resolve
         self._constants: dict[int, Tensor] = {}
         self._states: dict[TensorRecord, Variable] = {}
         self._bound: dict[str, str] = {}
@@ -68,6 +71,8 @@ class TfliteImporter:
             self._define_inputs(frame)
             self.import_graph(frame)
             outputs = self._outputs(frame)
+            if self.reasons and self._undecided == len(self.reasons):
+                raise UndecidedError(self.reasons)
             if self.reasons:
                 raise UnsupportedError(self.reasons)
             graph = self.builder.finish(outputs)
@@ -113,15 +118,18 @@ class TfliteImporter:
         if frame.depth > MAX_DEPTH:
             raise ModelError(f"graphs are nested more than {MAX_DEPTH} levels deep")
         for index, record in enumerate(frame.record.operators):
-            name = frame.prefix + self._label(frame.record, record, index)
+            name = frame.prefix + label(frame.record, index)
             self.budget.take_steps(OPERATOR_STEPS, name)
             values: Sequence[Value]
             try:
-                values = self._import_operator(record, name, frame)
+                values = self.import_operator(record, name, frame)
             except UnsupportedError as error:
+                if not self.collects:
+                    raise
                 self.reasons.extend((name, record.name, reason) for _, _, reason in error.reasons)
                 if isinstance(error, NeedsValueError):
                     raise
+                self._undecided += len(error.reasons) * isinstance(error, UndecidedError)
                 values = [POISON] * len(record.outputs)
             if len(values) != len(record.outputs):
                 raise ModelError(f"{name} ({record.name}): has {len(record.outputs)} outputs, needs {len(values)}")
@@ -129,7 +137,7 @@ class TfliteImporter:
                 if number in frame.values:
                     raise ModelError(f"{name} ({record.name}): tensor {number} is produced twice")
                 if isinstance(value, Tensor):
-                    self._check_result(frame.record.tensors[number], value, f"{name} ({record.name})")
+                    check_result(frame.record.tensors[number], value, f"{name} ({record.name})")
                 frame.values[number] = value
 
     def body(self, op: Operation, number: int, values: Sequence[Any], frame: Frame) -> list[Any]:
@@ -144,17 +152,8 @@ class TfliteImporter:
         self.import_graph(inner)
         return [self.value(inner, output, op.name, op.op_type) for output in record.outputs]
 
-    def _label(self, graph: SubgraphRecord, record: OperatorRecord, index: int) -> str:
-        """The name of an operator, which the format does not have: that of its first output without fused ones."""
-        name = graph.tensors[record.outputs[0]].name.partition(";")[0] if record.outputs else ""
-        return name or f"{record.name}_{index}"
-
-    def _check_result(self, record: TensorRecord, value: Tensor, where: str) -> None:
-        dtype = ELEMENT_TYPES.get(record.type)
-        if value.dtype is not dtype:
-            raise ModelError(f"{where}: output is {type_name(record.type)}, the operator makes {value.dtype.label}")
-
-    def _import_operator(self, record: OperatorRecord, name: str, frame: Frame) -> Sequence[Value]:
+    def import_operator(self, record: OperatorRecord, name: str, frame: Frame) -> Sequence[Value]:
+        """Import one operator and return its outputs. Raises ModelError, UnsupportedError."""
         tensors = frame.record.tensors
         values = [None if number < 0 else self.value(frame, number, name, record.name) for number in record.inputs]
         control = CONTROL.get(record.name)
@@ -292,6 +291,19 @@ class TfliteImporter:
             tensor = self.builder.add("reshape", [tensor], {"shape": tensor.shape}, f"{name}.copy")
         self.builder.rename(tensor, name, reserved=True)
         return tensor
+
+
+def check_result(record: TensorRecord, value: Tensor, where: str) -> None:
+    """Raise ModelError for a result of another type than declared."""
+    if value.dtype is not ELEMENT_TYPES.get(record.type):
+        raise ModelError(f"{where}: output is {type_name(record.type)}, the operator makes {value.dtype.label}")
+
+
+def label(graph: SubgraphRecord, index: int) -> str:
+    """The name of an operator, which the format does not have: that of its first output without fused ones."""
+    record = graph.operators[index]
+    name = graph.tensors[record.outputs[0]].name.partition(";")[0] if record.outputs else ""
+    return name or f"{record.name}_{index}"
 
 
 def names_of(model: ModelRecord) -> SignatureRecord:
