@@ -26,7 +26,7 @@ REACHED = {
     "long_rows": 1.02,
     "groups": 1.02,
     "smaller": 1.07,
-    "transposed": 1.13,
+    "transposed": 1.04,
     "cores": 2.52,
     "networks_on_cores": 5.84,
 }

@@ -19,10 +19,12 @@ from npusim.dtypes import DType
 from npusim.errors import ScheduleError
 from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
-from npusim.isa.base import decode, encode
+from npusim.isa.base import Command, Space, Unit, decode, encode, space_of
+from npusim.isa.dma import Copy
 from npusim.isa.functions import Binary, Unary
 from npusim.ops.budget import Budget
 from npusim.ops.build import GraphBuilder
+from npusim.program import CONSTANTS
 from tests.support.examples import examples
 from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
@@ -126,3 +128,27 @@ def test_a_given_cascade_is_kept_on_several_cores_or_refused_by_name(seed: int) 
         return
     assert built.cores == config.cores
     assert any(each.layers == given_run.layers and given_run.rows in (0, each.rows) for each in built.cascades)
+
+
+def test_constants_of_a_cascade_are_loaded_while_the_layer_before_it_computes() -> None:
+    """Of all its layers, before the last product of the layer before it."""
+    build_ = GraphBuilder("before")
+    value = build_.input("x", (1, 24, 16, 16), DType.INT8)
+    for kernel in (5, 3, 3):
+        weights = build_.const(np.ones((16, 16, kernel, kernel), np.int8))
+        window = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (kernel // 2,) * 4}
+        value = narrowed(build_, build_.add("conv", [value, weights], window), DType.INT8)
+    config = TINY.with_(**{"cores": 2, "sram.bytes": "64 KiB"})
+    prepared = prepare(build_.finish([value]), config)
+    names = LayerNames(make_plan(prepared, config, FREE.with_("shards", "cascades", cores=2)).groups).names
+    schedule = FREE.with_(cores=2, cascades=(LayerCascade((names[0],)), LayerCascade(tuple(names[1:]))))
+    found = ScheduleSearch(prepared, config, Budget.of(config), schedule).run()
+    assert [step.groups[0].index for step in found.layout.steps if step.cascade] == [1]
+    last = max(at for at, each in enumerate(found.commands) if each.op == 0 and each.unit == Unit.MATRIX)
+    early = [each for each in found.commands[:last] if isinstance(each.instruction, Copy) and reads_constants(each)]
+    assert {each.op for each in early} == {0, 1, 2}
+
+
+def reads_constants(command: Command) -> bool:
+    source = getattr(command.instruction, "src", 0)
+    return space_of(source) == Space.REGION + CONSTANTS

@@ -215,12 +215,13 @@ def direct_ps(works: Sequence[tuple[DmaWork, int]], config: Config, beside: int 
 def _staging(move: CopyPart, context: Context) -> Staging | None:
     """The fastest copy through SRAM; None if a direct copy is faster or the only option."""
     source, target = move.source, move.target
-    if source.buffer.on_chip or 0 in target.shape:
+    near = source.buffer.on_chip
+    if 0 in target.shape or (near and target.buffer.on_chip):
         return None
     padded = tuple(map(sum, zip(move.before, source.shape, move.after, strict=True))) if move.before else source.shape
     item = source.dtype.itemsize
     turns = not target.buffer.on_chip and is_transposing(target.strides, source.strides, padded, item)
-    if not turns and not _is_sparse(source, context.config):
+    if not turns and (near or not _is_sparse(source, context.config)):
         return None
     direct = _direct_works(move)
     walks, sides = (source.strides, target.strides), (_side(source), _side(target))

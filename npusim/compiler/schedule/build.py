@@ -333,12 +333,16 @@ AHEAD = 24
 
 @dataclass(slots=True)
 class Upcoming:
-    """A step that is about to be issued. ``tiles``: of each core, for a step without a cascade."""
+    """A step that is about to be issued.
+
+    ``tiles``: groups whose constants can be loaded early, each with the tiles of every core; those of a cascade several
+    times.
+    """
 
     step: ScheduleStep
     fitted: Fitted | None
     turns: Iterator[tuple[Group, list[Iterable[Tile]]]]
-    tiles: list[Tiles] = field(default_factory=list)
+    tiles: list[tuple[Group, list[Tiles]]] = field(default_factory=list)
     taken: list[Span] = field(init=False)
     """The bytes of the scratchpad that it uses."""
 
@@ -433,11 +437,25 @@ class Emission:
     def _upcoming(self, fit: _FittedStep) -> Upcoming:
         step, fitted, lowerings = fit
         turns = self._turns(step, fitted, lowerings) if fitted else iter(())
-        if step.cascade is not None or fitted is None:
+        if fitted is None or (step.cascade is not None and self._ahead == 1):
             return Upcoming(step, fitted, turns)
-        group, streams = next(turns)
-        tiles = [Tiles(stream) for stream in streams]
-        return Upcoming(step, fitted, iter([(group, list[Iterable[Tile]](tiles))]), tiles)
+        count, beside = 1, [()] if step.cascade is None else self._beside(fitted)
+        if step.cascade is not None:  # the turns of the first stripe
+            count = len(step.cascade.loaded) + 2 * len(step.groups)
+        first: list[tuple[Group, list[Iterable[Tile]]]] = []
+        found = []
+        for group, streams in islice(turns, count):
+            number = group.index - step.groups[0].index
+            tiles = [Tiles(stream, beside[number]) for stream in streams]
+            first.append((group, list[Iterable[Tile]](tiles)))
+            found.append((group, tiles))
+        return Upcoming(step, fitted, chain(first, turns), found)
+
+    @staticmethod
+    def _beside(fitted: Fitted) -> list[list[Span]]:
+        """For each lowering of a cascade, the bytes of the slots of all others."""
+        numbers = range(len(fitted.specs))
+        return [[span for other in numbers if other != each for span in fitted.taken_by(other)] for each in numbers]
 
     def _load_early(self, now: Upcoming, upcoming: Iterable[Upcoming], is_over: list[bool]) -> None:
         """Load constants of later steps while the DRAM is idle, if nothing uses the bytes of their slots until then.
@@ -448,14 +466,14 @@ class Emission:
             return
         used = now.taken[:]
         for later in upcoming:
-            group = later.step.groups[0]
-            while True:
-                loads = [(core, tiles.constants(used)) for core, tiles in enumerate(later.tiles)]
-                if not any(items for _, items in loads):
-                    break
-                self._scheduler.load_early(group.index, group.name, loads)
-                if not self._scheduler.needs_early_loads():
-                    return
+            for group, streams in later.tiles:
+                while True:
+                    loads = [(core, tiles.constants(used)) for core, tiles in enumerate(streams)]
+                    if not any(items for _, items in loads):
+                        break
+                    self._scheduler.load_early(group.index, group.name, loads)
+                    if not self._scheduler.needs_early_loads():
+                        return
             used += later.taken
         is_over[0] = True
 

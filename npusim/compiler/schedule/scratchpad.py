@@ -114,11 +114,13 @@ class Fitted:
 
     def taken(self) -> list[Span]:
         """The byte ranges of the scratchpad that the slots occupy."""
-        found = []
-        for specs, starts in zip(self.specs, self.starts, strict=True):
-            sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
-            found += [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-        return found
+        return [span for number in range(len(self.specs)) for span in self.taken_by(number)]
+
+    def taken_by(self, number: int) -> list[Span]:
+        """The byte ranges of the slots of one lowering."""
+        specs, starts = self.specs[number], self.starts[number]
+        sizes = [max(spec.nbytes, 1) for spec in specs if spec.space is Space.SRAM for _ in range(spec.copies)]
+        return [(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def fit_in_turn(

@@ -18,10 +18,14 @@ from npusim.isa.base import Space
 
 
 class Tiles:
-    """A core's tiles of a step. The first ones can be inspected before they are issued."""
+    """A core's tiles of a step. The first ones can be inspected before they are issued.
 
-    def __init__(self, tiles: Iterable[Tile]) -> None:
+    ``beside``: bytes that other tiles use before.
+    """
+
+    def __init__(self, tiles: Iterable[Tile], beside: Sequence[Span] = ()) -> None:
         self._left = iter(tiles)
+        self._beside = beside
         self._first: deque[Tile] = deque()
         self._looked = 0
         """How many of the first tiles have no constants left to load."""
@@ -45,7 +49,7 @@ class Tiles:
             tile = self._first[self._looked]
             written = {resource for item in tile.loads for resource in item.writes}
             found = [item for item in tile.loads if item.reads and _is_constant(item)]
-            if written & self._written or not all(_is_free(item, used) for item in found):
+            if written & self._written or not all(_is_free(item, (*used, *self._beside)) for item in found):
                 return []
             self._looked += 1
             self._written |= written
