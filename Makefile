@@ -9,7 +9,7 @@ KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -n
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow laws acceptance oldest newest torch tflite docs fuzz removal sanitize bench lint build release clean uml linux-test
+.PHONY: help demo run test slow laws acceptance oldest newest torch tflite docs fuzz removal sanitize bench lint build wheels release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -147,7 +147,16 @@ docs: .venv/docs  ## the documentation as a site, in build/site; a broken link o
 build: .venv/dev  ## wheel and sdist, in dist/
 	$(BIN)/python -m build --outdir dist .
 
-release: .venv/dev  ## the same, unless make fuzz or make sanitize were not run on these sources
+# pyenv has a command for each of its versions. It works where the version is named.
+wheels: PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+wheels: export PYENV_VERSION = $(shell pyenv versions --bare 2> /dev/null | paste -sd :)
+wheels: .venv/dev  ## a manylinux wheel for every supported Python that is installed, in dist/; minutes for each
+	rm -rf build/wheels
+	for python in $(PYTHONS); do \
+		if $$python -c '' 2> /dev/null; then $$python -m pip wheel --quiet --no-deps --wheel-dir build/wheels . || exit; fi; done
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheels/*.whl
+
+release: .venv/dev  ## as build, unless make fuzz or make sanitize were not run on these sources
 	$(BIN)/python .ci/record.py check
 	$(MAKE) build
 

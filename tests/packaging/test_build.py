@@ -23,9 +23,12 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def call(*command: object, cwd: Path) -> str:
-    """Return standard output of a command in a clean environment. Fails with its whole output."""
+def call(*command: object, cwd: Path, path: object = None) -> str:
+    """Return standard output of a command in a clean environment. Fails with its whole output. ``path``: the only
+    folder of commands."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    if path is not None:
+        environment["PATH"] = str(path)
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -70,9 +73,19 @@ def wheel(once: Once, sdist: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare(once: Once, wheel: Path) -> Path:
+def released(once: Once, wheel: Path) -> Path:
+    """The wheel for every Linux with a C library that is new enough, as ``make wheels`` makes it."""
+
+    def make(target: Path) -> None:
+        call(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", target, wheel, cwd=target)
+
+    return next(once("released", make).glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def bare(once: Once, released: Path) -> Path:
     """Scripts of an environment with only the wheel and its required dependencies."""
-    return once("bare", lambda target: install(str(wheel), target)) / "venv/bin"
+    return once("bare", lambda target: install(str(released), target)) / "venv/bin"
 
 
 @pytest.fixture(scope="module")
@@ -129,14 +142,26 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert all(name.startswith("hal/abi/include/") for name in sources)
 
 
+def test_the_wheel_names_the_c_library_that_it_needs(released: Path, wheel: Path) -> None:
+    assert re.search(r"-manylinux_2_\d+_x86_64\.whl$", released.name)
+    # The libraries for C programs keep their names: others link to them.
+    with zipfile.ZipFile(released) as after, zipfile.ZipFile(wheel) as before:
+        assert {name for name in before.namelist() if name.endswith(".so")} <= set(after.namelist())
+
+
 def test_the_installed_command_works(bare: Path, tmp_path: Path) -> None:
-    assert call(bare / "npusim", "--version", cwd=tmp_path).startswith("npusim")
-    assert "edge" in call(bare / "npusim", "config", "list", cwd=tmp_path)
-    doctor = call(bare / "npusim", "doctor", cwd=tmp_path)
+    """Without a compiler, or any other command than those of the environment."""
+
+    def say(*words: object) -> str:
+        return call(bare / "npusim", *words, cwd=tmp_path, path=bare)
+
+    assert say("--version").startswith("npusim")
+    assert "edge" in say("config", "list")
+    doctor = say("doctor")
     assert "FAILED" not in doctor
     assert "pip install 'npusim[onnx]'" in doctor
-    assert "agree with the reference" in call(bare / "npusim", "demo", "--config", "tiny", cwd=tmp_path)
-    assert "gemmini_mesh16_rtl: " in call(bare / "npusim", "validate", cwd=tmp_path)
+    assert "agree with the reference" in say("demo", "--config", "tiny")
+    assert "gemmini_mesh16_rtl: " in say("validate")
 
 
 def build_example(scripts: Path, target: Path) -> Path:
