@@ -1,4 +1,6 @@
-// Main effects: the mean of a metric at each value of a knob, one small picture per knob, largest swing first.
+// The effect of each knob on a metric from matched pairs, one small picture per knob, most important first.
+
+const change = (share) => `${share > 0 ? "+" : share < 0 ? "\u2212" : ""}${percent(Math.abs(share), 1)}`;
 
 function effects(host) {
   const found = DATA.effects.filter((each) => each.knobs.length);
@@ -10,26 +12,30 @@ function effects(host) {
   const grid = html("div", { class: "grid-of-three" });
   const draw = (name) => {
     const own = found.find((each) => each.metric === name);
-    said.textContent = `Means of ${name} over ${own.count} feasible designs${own.tier ? `, ${own.tier}` : ", of unknown tier"}; `
-      + `mean of all designs: ${show(own.mean, metric(name).unit)}. The swing is the largest mean minus the smallest, relative to that. `
-      + "A search that samples some values more often biases the means.";
-    grid.replaceChildren(...own.knobs.map((row) => effect(row, metric(name), own)));
+    said.textContent = `Changes of ${name} between designs that differ in one knob alone, of ${own.count} designs`
+      + `${own.tier ? `, ${own.tier}` : ", of unknown tier"}. Bar: mean ratio of the pairs. Line: their range.`;
+    grid.replaceChildren(...own.knobs.map(effect));
   };
   host.append(html("div", { class: "controls" }, choice("metric", found.map((each) => [each.metric, each.metric]), found[0].metric, draw)), said, grid);
   draw(found[0].metric);
 }
-function effect(row, each, own) {
-  const means = row.means.map((mean) => mean.mean);
-  const all = own.knobs.flatMap((knob) => knob.means.map((mean) => mean.mean));
-  const y = linear([Math.min(0, ...all), Math.max(0, ...all)], [116, 24]);
-  const slot = 300 / means.length;
-  const words = row.means.map(({ value, mean, count }) => `${value}: ${show(mean, each.unit)} over ${count}`);
-  const bars = means.map((mean, n) => svg("path", { d: box(50 + n * slot + 3, Math.min(y(mean), y(0)), Math.max(slot - 6, 2), Math.abs(y(0) - y(mean))), class: "bar" },
-    svg("title", {}, words[n])));
-  const labels = row.means.map(({ value }, n) => (means.length <= 6 || n % 2 === 0 ? svg("text", { x: 50 + (n + 0.5) * slot, y: 132, "text-anchor": "middle" },
-    value.length > slot / 6 ? `${value.slice(0, Math.max(3, Math.floor(slot / 7)))}\u2026` : value) : null));
-  return html("figure", { class: "effect" },
-    html("figcaption", {}, html("b", {}, row.knob), ` swing ${percent(row.swing, 1)}`),
-    svg("svg", { viewBox: "0 0 360 140", class: "picture", role: "img", "aria-label": `${row.knob}: ${words.join("; ")}` },
-      leftAxis(y, [50, 24, 350, 116], "", (tick) => show(tick, each.unit)), ...bars, ...labels.filter((text) => text)));
+function effect(row) {
+  const caption = html("figcaption", {}, html("b", {}, row.knob), ` typical range ${percent(row.importance, 1)}`);
+  if (!row.steps.length) return html("figure", { class: "effect" }, caption, html("p", { class: "note" }, "No two designs differ in this knob alone."));
+  const ends = row.steps.flatMap((step) => step.slice(3, 5));
+  const x = linear([Math.min(0, ...ends), Math.max(0, ...ends) || 1e-9], [4, 346]);
+  const words = row.steps.map(([from, to, mean, low, high, pairs]) =>
+    `${from} \u2192 ${to}: ${change(mean)} (${change(low)} to ${change(high)}), ${pairs} ${pairs === 1 ? "pair" : "pairs"}`);
+  const parts = row.steps.flatMap(([, , mean, low, high], n) => [
+    svg("text", { x: 4, y: 14 + n * 34 }, words[n].length > 56 ? `${words[n].slice(0, 55)}\u2026` : words[n], svg("title", {}, words[n])),
+    svg("path", { d: box(Math.min(x(mean), x(0)), 19 + n * 34, Math.max(Math.abs(x(mean) - x(0)), 1), 8), class: "bar" }),
+    svg("path", { d: `M${near(x(low))} ${23 + n * 34}H${near(x(high))}`, class: "axis" }),
+  ]);
+  const height = 34 * row.steps.length;
+  const zero = svg("path", { d: `M${near(x(0))} 0V${height}`, class: "axis" });
+  const notes = [row.depends_on ? `Its effect depends on ${row.depends_on}, typically by ${percent(row.dependence, 1)}.` : "",
+    row.more ? `${row.more} more steps have fewer pairs.` : ""].filter((text) => text);
+  return html("figure", { class: "effect" }, caption,
+    svg("svg", { viewBox: `0 0 360 ${height}`, class: "picture", role: "img", "aria-label": `${row.knob}: ${words.join("; ")}` }, zero, ...parts),
+    ...notes.map((text) => html("p", { class: "note" }, text)));
 }

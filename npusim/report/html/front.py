@@ -1,16 +1,17 @@
-"""The page of a study: its Pareto front, the main effect of each knob, and the figures of every design."""
+"""The page of a study: its Pareto front, the effect of each knob, and the figures of every design."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 from npusim.errors import UsageError
+from npusim.report.effects import KnobEffect, MatchedPairs
 from npusim.report.format import counted
 from npusim.report.html import page
-from npusim.report.html.columns import coded, config_table, figure, levels
-from npusim.report.html.effects import main_effects
+from npusim.report.html.columns import Levels, coded, config_table, figure, levels
 from npusim.report.html.pareto import undominated
 
 UNITS = {"latency": "ps", "cycles": "", "dram_bytes": "B", "energy": "fJ", "area": "um2", "power": "uW"}
@@ -80,9 +81,51 @@ def front_page(
         "reasons": coded([str(row.get("reason") or "") for row in rows]),
         "configs": config_table([row.get("config") for row in rows]),
         "front": found,
-        "effects": main_effects(knobs, figures, tiers, feasible),
+        "effects": _effects(knobs, figures, tiers),
     }
     return page.page(title, _body(rows, goals, tiers, feasible, found, notes), data, SCRIPTS)
+
+
+MOST_STEPS = 12
+"""Limit of the steps of a knob on the page, those with the most pairs."""
+
+
+def _effects(
+    knobs: Mapping[str, Levels],
+    figures: Mapping[str, Sequence[float | None]],
+    tiers: Mapping[str, Sequence[str]],
+) -> list[dict[str, Any]]:
+    """The effects of the knobs on each metric. Only designs of the most frequent tier count: pairs of two tiers would
+    show the error of estimates, not the effect of the knob."""
+    pairs, found = MatchedPairs({name: each.rows for name, each in knobs.items()}), []
+    for metric, values in figures.items():
+        known = [number for number, value in enumerate(values) if value is not None]
+        counts = Counter(tiers[metric][number] for number in known)
+        tier = min(counts, key=lambda each: (-counts[each], each), default="")
+        chosen = [number for number in known if tiers[metric][number] == tier]
+        rows = [_effect(each, knobs[each.knob].shown) for each in pairs.effects(values, chosen)]
+        found.append({"metric": page.label(metric), "tier": page.label(tier), "count": len(chosen), "knobs": rows})
+    return found
+
+
+def _effect(found: KnobEffect, shown: Sequence[str]) -> dict[str, Any]:
+    most = sorted(sorted(found.steps, key=lambda step: -step.pairs)[:MOST_STEPS], key=lambda s: (s.before, s.after))
+    return {
+        "knob": page.label(found.knob),
+        "importance": _rounded(found.importance),
+        "pairs": found.pairs,
+        "depends_on": page.label(found.depends_on),
+        "dependence": _rounded(found.dependence),
+        "steps": [
+            [shown[s.before], shown[s.after], _rounded(s.mean), _rounded(s.low), _rounded(s.high), s.pairs]
+            for s in most
+        ],
+        "more": len(found.steps) - len(most),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def _goals(objectives: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +220,7 @@ def _body(
                 "All knobs and figures",
                 note="Each line is a design. Drag along an axis to filter the designs by its values.",
             ),
-            page.section("effects", "Main effects of the knobs"),
+            page.section("effects", "What each knob does"),
             page.section("table", "Designs"),
         ]
     )

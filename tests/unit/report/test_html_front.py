@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from npusim.errors import UsageError
 from npusim.report.html import front_page
 from npusim.report.html.columns import coded, config_table, figure, levels
-from npusim.report.html.effects import GROUPS, MOST_LEVELS, main_effects
 from npusim.report.html.pareto import undominated
 from tests.support.pages import study_rows
 
@@ -103,41 +102,6 @@ def test_figures_are_exact_where_they_are_integers() -> None:
 def test_a_column_of_one_text_is_that_text() -> None:
     assert coded(["a", "a"]) == {"texts": ["a"], "rows": 0}
     assert coded(["a", "b", "a"]) == {"texts": ["a", "b"], "rows": [0, 1, 0]}
-
-
-def test_effects_are_means_over_the_feasible_designs_of_the_commonest_tier() -> None:
-    knobs = {
-        "size": levels([1, 1, 2, 2, 2, 1]),
-        "name": levels(["x", "y", "x", "y", "x", "x"]),
-        "same": levels([3] * 6),
-    }
-    values = {"latency": [10.0, 14.0, 2.0, 6.0, 999.0, 500.0]}
-    tiers = {"latency": ["estimated"] * 4 + ["simulated", "estimated"]}
-    (found,) = main_effects(knobs, values, tiers, [True] * 5 + [False])
-    assert (found["tier"], found["count"], found["mean"]) == ("estimated", 4, 8.0)
-    assert found["knobs"] == [
-        {
-            "knob": "size",
-            "swing": 1.0,
-            "means": [{"value": "1", "mean": 12.0, "count": 2}, {"value": "2", "mean": 4.0, "count": 2}],
-        },
-        {
-            "knob": "name",
-            "swing": 0.5,
-            "means": [{"value": "x", "mean": 6.0, "count": 2}, {"value": "y", "mean": 10.0, "count": 2}],
-        },
-    ]
-
-
-def test_many_values_of_a_knob_are_grouped_with_their_neighbours() -> None:
-    count = MOST_LEVELS + 20
-    knobs = {"size": levels(range(count))}
-    (found,) = main_effects(knobs, {"m": [float(n) for n in range(count)]}, {"m": [""] * count}, [True] * count)
-    means = found["knobs"][0]["means"]
-    assert len(means) == GROUPS
-    assert sum(each["count"] for each in means) == count
-    assert means[0] == {"value": "0 .. 3", "mean": 1.5, "count": 4}
-    assert [each["mean"] for each in means] == sorted(each["mean"] for each in means)
 
 
 def test_limits_and_units_reach_the_page() -> None:
