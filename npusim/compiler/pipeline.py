@@ -39,11 +39,11 @@ from npusim.hw.config import Config
 from npusim.isa.base import MOST_REGIONS, Command, Unit
 from npusim.isa.control import Residents
 from npusim.isa.emitted import emit
-from npusim.isa.repeat import blocks
+from npusim.isa.repeat import blocks, expanded
 from npusim.limits import limits_of
 from npusim.ops.budget import COPIES, Budget
 from npusim.ops.build import real_bytes
-from npusim.ops.unrolling import has_loops, unrolled, without_unused_rows
+from npusim.ops.unrolling import has_loops, unrolled, without_unused_rows, written_size
 from npusim.program import FIRST_IO, Binding, ConstantData, Program
 from npusim.timing.forecast import forecast
 from npusim.timing.tile_costs import rewriting
@@ -131,6 +131,9 @@ def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
 _MORE = 2
 """Iterations of a loop that are written out besides the first ones if these differ in the stream. Then values have had
 the addresses of others for so many iterations that waits repeat."""
+_FEW = 256
+"""Operators of a graph with its loops written out, times the cores of the device, up to which that form is compared:
+it may be faster, because it keeps more values in the scratchpad, and takes longer to compile."""
 _MOST_REWRITTEN = 8
 """Cached rewritten graphs per graph. When there are more, the cache is cleared."""
 
@@ -152,15 +155,38 @@ def _compiled(
     tried: list[tuple[int, Build]] | None = None,
 ) -> tuple[Program, Build]:
     graph = given.graph if isinstance(given, PreparedGraph) else given
-    if has_loops(graph):
-        given = graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
-        for more in (0, _MORE):
-            with contextlib.suppress(NotUniformError, CompileError):
-                return _built(unrolled(graph, more), config, key, schedule, tried)
-        given = unrolled(graph)
+    if not has_loops(graph):
+        return _built(given, config, key, schedule, tried)
+    graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
+    looped = _looped(graph, config, key, schedule, tried)
+    if looped is not None and written_size(graph) * config.cores > _FEW:
+        return looped
+    kept = tried[:] if tried is not None else []
+    if tried is not None:
+        tried.clear()
+    try:
+        written = _built(unrolled(graph), config, key, schedule, tried)
+    except CompileError:
+        if looped is None:
+            raise
+        written = looped
+    if looped is None or forecast(written[1].commands, config) < forecast(list(expanded(looped[1].commands)), config):
+        return written
+    if tried is not None:
+        tried[:] = kept
+    return looped
+
+
+def _looped(
+    graph: Graph, config: Config, key: str, schedule: Schedule, tried: list[tuple[int, Build]] | None
+) -> tuple[Program, Build] | None:
+    """The program with loops; None if iterations differ in the stream."""
+    for more in (0, _MORE):
+        with contextlib.suppress(NotUniformError, CompileError):
+            return _built(unrolled(graph, more), config, key, schedule, tried)
         if tried is not None:
             tried.clear()
-    return _built(given, config, key, schedule, tried)
+    return None
 
 
 def _built(

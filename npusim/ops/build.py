@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -281,6 +281,24 @@ class GraphBuilder:
     def ops_since(self, count: int) -> list[Op]:
         """The operators added since there were ``count``."""
         return self._ops[count:]
+
+    def bypass(self, ops: Collection[Op]) -> dict[Tensor, Tensor]:
+        """Remove operators whose results are their operands. Returns the operand of each result."""
+        instead: dict[Tensor, Tensor] = {}
+        removed = set(map(id, ops))
+        for op in self._ops:
+            op.inputs = tuple([each and instead.get(each, each) for each in op.inputs])
+            if id(op) in removed:
+                instead.update((out, each) for out, each in zip(op.outputs, op.inputs, strict=False) if each)
+        self._map_makers()
+        self._ops = [op for op in self._ops if id(op) not in removed]
+        self._mapped = len(self._ops)
+        return instead
+
+    @property
+    def decided(self) -> int:
+        """The number of values that the host has decided about so far."""
+        return len(self._decisions)
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether the tensor is an input of the graph."""

@@ -19,6 +19,16 @@ def has_loops(graph: Graph) -> bool:
     return any(op.kind == "repeat" and op.attrs["times"] for op in graph.ops)
 
 
+def written_size(graph: Graph) -> int:
+    """The number of operators with all iterations written out."""
+    size, ends = 0, [-1]
+    for position, op in enumerate(graph.ops):
+        if op.kind == "repeat":
+            size += op.attrs["times"] * (position - ends[-1] - 1)
+            ends.append(position)
+    return len(graph.ops) - (len(ends) - 1) + size
+
+
 def without_unused_rows(graph: Graph) -> Graph:
     """The graph without the rows of loops that nothing reads."""
     read = {tensor for op in graph.ops for tensor in op.inputs} | set(graph.outputs)

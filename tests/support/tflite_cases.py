@@ -553,10 +553,10 @@ def _lrn(m: Maker) -> bytes:
 
 
 def _lstm_case(name: str, *, hybrid: bool = False, coupled: bool = False, peephole: bool = False, project: bool = False,
-               major: bool = False) -> None:  # fmt: skip
+               major: bool = False, steps: int = 5) -> None:  # fmt: skip
     @made(name, "float32")
     def make(m: Maker) -> bytes:
-        steps, batches, size, units = 5, 2, 6, 8
+        batches, size, units = 2, 6, 8
         outputs = 4 if project else units
         weights = Maker("int8", name) if hybrid else m
         shape = (steps, batches, size) if major else (batches, steps, size)
@@ -598,6 +598,7 @@ _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM")
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM major coupled", major=True, coupled=True)
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM peephole projection", peephole=True, project=True)
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM hybrid", hybrid=True)
+_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM in a loop", steps=20, project=True)
 
 
 @made("UNIDIRECTIONAL_SEQUENCE_RNN", "float32")

@@ -11,7 +11,7 @@ from .dimensions import Dimensions, SequenceDimensions
 from .lowering import Lowering
 from .lstm_cell import Cell, Network
 from .presence import all_or_none, check_presence, needs, presence_rules
-from .recurrent import give_directions, merged_outputs, run_steps, sequence_of
+from .recurrent import give_directions, merged_outputs, sequence_of
 from .rules import inputs_beyond, outputs_beyond
 from .signature import FLOATS, SCALAR_OF, Form, forms
 from .versions import V1_2, V1_3
@@ -22,8 +22,9 @@ def _run(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The output of every time step as a sequence, and output and cell state after the last one."""
     network, sequence = Network(op, cell), sequence_of(op, time_major)
-    steps = run_steps(sequence.split(op, network.inputs(x, auxiliary)), network.step, backward)
-    return sequence.merge(op, steps, network.outputs), network.output, network.state
+    states = network.output, network.state
+    outputs, after = sequence.run(op, network.inputs(x, auxiliary), states, network.step, backward)
+    return outputs, after[0], after[1]
 
 
 def _signatures(inputs: str, *outputs: int) -> frozenset[Form]:

@@ -7,6 +7,7 @@ forget gates (CIFG) have no input gate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from npusim.graph import Tensor
@@ -126,12 +127,14 @@ class Network:
             self._op, total, product(self._op, auxiliary, columns(self._op, self._weights(self._cell.auxiliary)))
         )
 
-    def step(self, inputs: Tensor) -> Tensor:
-        """One time step; returns the output, and keeps it and the cell state for the next one."""
-        return self.advance(self.sums(inputs))
+    def step(self, inputs: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        """One time step, from an output and a cell state to the next ones."""
+        self.output, self.state = states
+        self.advance(self.sums(inputs))
+        return self.output, self.state
 
     def advance(self, sums: Tensor) -> Tensor:
-        """The part of a time step that follows the products."""
+        """The part of a time step that follows the products. Returns the output, and keeps it and the cell state."""
         op = self._op
         forget = self._gate(sums, 1, self.state)
         fresh = self._activate(self._gate_sum(sums, 2, None))

@@ -9,6 +9,7 @@ import numpy as np
 
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary
+from npusim.ops.iterations import Scanned, iterate
 
 from .definition import Rule, stated
 from .lowering import InvalidOperationError, Lowering
@@ -46,6 +47,10 @@ def parts(op: Lowering, tensor: Tensor, axis: int, count: int) -> list[Tensor]:
     return [op.slice(tensor, axis, index * size, size) for index in range(count)]
 
 
+Step = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
+"""One time step: the contribution of the input [batches, features], states -> the next states, the output first."""
+
+
 class Sequence3(NamedTuple):
     """The layout of sequences in 3-D tensors."""
 
@@ -54,19 +59,23 @@ class Sequence3(NamedTuple):
     steps: int
     batches: int
 
-    def split(self, op: Lowering, tensor: Tensor) -> list[Tensor]:
-        """The time steps of a sequence, each of shape [batches, features]."""
-        shape = (self.batches, tensor.shape[2])
-        return [op.reshape(op.slice(tensor, self.time, step, 1), shape) for step in range(self.steps)]
-
-    def merge(self, op: Lowering, steps: Sequence[Tensor], features: int) -> Tensor:
-        """The sequence of these time steps, each of shape [batches, features]."""
-        shape = [self.batches, self.batches, features]
-        shape[self.time] = 1
-        if not steps:
+    def run(
+        self, op: Lowering, inputs: Tensor, states: Sequence[Tensor], step: Step, backward: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The outputs of all time steps as a sequence, and the states after the last one. ``inputs``: the contribution
+        of the input to each step."""
+        if not self.steps:
+            shape = [self.batches, self.batches, states[0].shape[1]]
             shape[self.time] = 0
-            return op.f32(np.zeros(shape))
-        return joined(op, [op.reshape(step, shape) for step in steps], self.time)
+            return op.f32(np.zeros(shape)), list(states)
+
+        def body(now: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+            after = step(op.reshape(parts[0], (self.batches, inputs.shape[2])), now)
+            return after, [op.reshape(after[0], (1, *after[0].shape))]
+
+        scanned = [Scanned(inputs, self.time, 1, backward)]
+        after, (outputs,) = iterate(op, self.steps, states, scanned, body, axes=[self.time], backwards=[backward])
+        return outputs, after
 
 
 def sequence_of(op: Lowering, time_major: bool) -> Sequence3:
@@ -104,14 +113,3 @@ def _outputs_text(sequences: int, states: int) -> str:
         f"there must be {sequences} outputs, or 1 if they are merged, and the {states} states behind them or none of "
         "the states"
     )
-
-
-Step = Callable[[Tensor], Tensor]
-"""One time step: processed input -> output."""
-
-
-def run_steps(inputs: Sequence[Tensor], step: Step, backward: bool) -> list[Tensor]:
-    """Return the outputs of all time steps, in the order of time, for either direction."""
-    if not backward:
-        return [step(each) for each in inputs]
-    return [step(each) for each in reversed(inputs)][::-1]

@@ -5,6 +5,7 @@ The products with the inputs of all time steps are one matrix product; each step
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from npusim.graph import Tensor
@@ -14,7 +15,7 @@ from .definition import define
 from .dimensions import Dimensions, SequenceDimensions
 from .lowering import Lowering
 from .presence import all_or_none, check_presence, needs, presence_rules
-from .recurrent import add, columns, give_directions, merged_outputs, product, run_steps, sequence_of
+from .recurrent import add, columns, give_directions, merged_outputs, product, sequence_of
 from .rules import activation, one_of, outputs_beyond
 from .signature import FLOATS, forms, rows
 from .versions import V1_3
@@ -47,16 +48,14 @@ def _run(
     op: Lowering, layer: Layer, x: Tensor, auxiliary: Tensor | None, time_major: bool, backward: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The output of every time step as a sequence, and the state after the last one."""
-    sequence, state = sequence_of(op, time_major), op.real(layer.state)
-    recurrent = columns(op, op.real(layer.first + 1))
+    state, recurrent = op.real(layer.state), columns(op, op.real(layer.first + 1))
 
-    def step(inputs: Tensor) -> Tensor:
-        nonlocal state
-        state = _step(op, layer, inputs, recurrent, state)
-        return state
+    def step(inputs: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [_step(op, layer, inputs, recurrent, states[0])]
 
-    steps = run_steps(sequence.split(op, _inputs(op, layer, x, auxiliary)), step, backward)
-    return sequence.merge(op, steps, recurrent.shape[0]), state
+    inputs = _inputs(op, layer, x, auxiliary)
+    outputs, (after,) = sequence_of(op, time_major).run(op, inputs, [state], step, backward)
+    return outputs, after
 
 
 _SINGLE = Layer(first=1, state=4, activation=5)

@@ -134,7 +134,7 @@ def fit_in_turn(
 
     ``fit_one(step, low_end, avoid)``: see :func:`fit`. ``far``: constants are loaded many steps ahead.
     """
-    low_end = True
+    low_end = began = True
     last: list[Span] = []
     uses = LastUses() if far else None
     for number, step in enumerate(steps):
@@ -150,7 +150,11 @@ def fit_in_turn(
             uses.add(values, number)
         fitted = fit_one(step, low_end, Avoided(last + values, uses, number))
         low_end = not low_end
-        last = fitted.taken()
+        if step.groups[0].kind == "repeat" and not fitted.taken():
+            # Slots of an iteration are at the other end than those of the one before, so that its loads need not wait.
+            low_end = began = not began
+        else:
+            last = fitted.taken()
         if uses is not None:
             uses.add([(each.offset, each.offset + each.nbytes) for each in step.resident] + last, number)
         yield step, fitted

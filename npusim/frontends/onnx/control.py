@@ -1,4 +1,4 @@
-"""If, Scan and Loop: the branch that is taken, and unrolled iterations. All are decided during import."""
+"""If, Scan and Loop: the branch that is taken, and loops with known iterations. All are decided during import."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
-from onnx import AttributeProto, GraphProto
+from onnx import AttributeProto, GraphProto, NodeProto
 
 from npusim.errors import UndecidedError, UnsupportedError
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.scope import Listed, Scope, Value
+from npusim.frontends.onnx.scope import Listed, Scope, Value, nested_graphs
 from npusim.frontends.operation import POISON
 from npusim.graph import Tensor
+from npusim.ops.iterations import HEAD, LEAST, Scanned, iterate
 
 Body = Callable[[GraphProto, str, Mapping[str, Value], Scope], list[Value]]
 """Imports a graph inside a node under a label, with the values of its inputs, and returns its outputs."""
@@ -55,12 +56,6 @@ def _stacked(node: Node, parts: list[Tensor], axis: int) -> Tensor:
     return node.add("concat", *(node.reshape(part, shape) for part in parts), axis=axis)
 
 
-def _tensors(values: Sequence[Value]) -> list[Tensor] | None:
-    """The values if all are tensors; None if something in the body is not supported."""
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    return tensors if len(tensors) == len(values) else None
-
-
 def _tensor(node: Node, value: Value, what: str) -> Tensor:
     if not isinstance(value, Tensor):
         node.damaged(f"{what} must be a tensor")
@@ -68,7 +63,7 @@ def _tensor(node: Node, value: Value, what: str) -> Tensor:
 
 
 def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
-    """Import a Scan as one copy of its body per step along the scanned dimension."""
+    """Import a Scan as a loop over the scanned dimension."""
     _check_depth(node, scope)
     if node.opset < 9:
         node.refuse("Scan is supported from operator set 9 on")
@@ -91,29 +86,117 @@ def scan(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     total = steps.pop()
     if not 0 < total <= MAX_ITERATIONS:
         _refuse(node, f"{total} steps; 1 to {MAX_ITERATIONS} are supported in one program", total > MAX_ITERATIONS)
-    states, rows, left = inputs[:held], [], node.budget.steps
-    for step in range(total):
-        if step == 1:  # estimate all steps from the first one, to fail early
-            node.budget.expect_steps((total - 1) * (left - node.budget.steps), node.name)
-        slices = []
-        for x, axis, backward in zip(inputs[held:], axes, backwards, strict=True):
-            part = node.slice(x, axis, total - 1 - step if backward else step, 1)
-            slices.append(node.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :])))
-        bound = dict(zip((value.name for value in body.input), [*states, *slices], strict=True))
-        results = _tensors(run(body, f"{node.name}/{step}", bound, scope))
-        if results is None:
-            # Something in the body is not supported and has been recorded. Import continues, so that the user sees all
-            # reasons at once.
-            return [POISON] * len(body.output)
-        states = results[:held]
-        rows.append(results[held:])
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    ordered = [column[::-1] if back else column for column, back in zip(columns, out_backwards, strict=True)]
-    return [*states, *(_stacked(node, column, axis) for column, axis in zip(ordered, out_axes, strict=True))]
+    names = [value.name for value in body.input]
+
+    def enter(step: int, states: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Value]:
+        return run(body, f"{node.name}/{step}", dict(zip(names, [*states, *parts], strict=True)), scope)
+
+    scanned = [Scanned(x, axis, 1, bool(back)) for x, axis, back in zip(inputs[held:], axes, backwards, strict=True)]
+    return _steps(node, total, inputs[:held], scanned, enter, out_axes, list(map(bool, out_backwards)))
+
+
+Enter = Callable[[int, Sequence[Tensor], Sequence[Tensor]], list[Value]]
+"""Imports the body of a loop for a step, with its states and its slices of the scanned tensors. Returns the next states
+and the rows."""
+
+
+class _PoisonedError(Exception):
+    """Something in the body of a loop is not supported, which has been recorded."""
+
+
+def _steps(
+    node: Node,
+    total: int,
+    states: Sequence[Tensor],
+    scanned: Sequence[Scanned],
+    enter: Enter,
+    axes: Sequence[int],
+    backwards: Sequence[bool],
+) -> Sequence[Value]:
+    """Import a loop with a known number of steps. Returns the last states and the rows, stacked along ``axes``."""
+    count, left = 0, node.budget.steps
+
+    def body(now: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        nonlocal count
+        if count in (1, HEAD + 2):  # estimate the steps to come, to fail early; a loop has the first ones only
+            more = min(total, HEAD + 2) if count == 1 else total
+            node.budget.expect_steps((more - count) * ((left - node.budget.steps) // count), node.name)
+        slices = [
+            node.reshape(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
+            for part, (x, axis, *_) in zip(parts, scanned, strict=True)
+        ]
+        results = enter(count, now, slices)
+        if any(value is POISON for value in results):
+            raise _PoisonedError
+        count += 1
+        after = [_tensor(node, value, "a result of the body") for value in results]
+        rows = after[len(states) :]
+        for axis, row in zip(axes, rows, strict=True):
+            node.normal_axis(axis, len(row.shape) + 1)
+        return after[: len(states)], [node.reshape(row, (1, *row.shape)) for row in rows]
+
+    try:
+        last, stacked = iterate(node, total, states, scanned, body, axes=axes, backwards=backwards)
+    except _PoisonedError:
+        # Import continues, so that the user sees all reasons at once.
+        return [POISON] * (len(states) + len(axes))
+    return [*last, *stacked]
+
+
+def _counted(run: Body, node: Node, scope: Scope, body: GraphProto, total: int) -> Sequence[Value] | None:
+    """Import a Loop whose trip count alone ends it, and whose body uses the number of the iteration at most to take
+    slices of values from outside; None for any other loop."""
+    number, going, *names = [value.name for value in body.input]
+    states = list(node.values[2:])
+    same, made, left, taken = {going}, set(names), list[NodeProto](), list[NodeProto]()
+    for each in body.node:
+        is_slice = each.op_type == "Gather" and list(each.input[1:]) == [number] and not made & set(each.input)
+        (taken if is_slice else left).append(each)
+        made |= set(each.output)
+        if each.op_type == "Identity" and each.input[0] in same:
+            same.add(each.output[0])
+    whole = GraphProto()
+    whole.CopyFrom(body)
+    del whole.node[:]
+    whole.node.extend(left)
+    made |= {each.name for each in body.initializer}
+    if body.output[0].name not in same or _names_in(whole) & {number} or any(each.input[0] in made for each in taken):
+        return None
+    scanned = []
+    for each in taken:
+        try:
+            value = scope.find(each.input[0])
+        except KeyError:
+            return None
+        axis = next((attribute.i for attribute in each.attribute if attribute.name == "axis"), 0)
+        if not isinstance(value, Tensor) or not -len(value.shape) <= axis < len(value.shape):
+            return None
+        scanned.append(Scanned(value, axis % len(value.shape)))
+    if any(x.shape[axis] < total for x, axis, *_ in scanned) or any(not isinstance(each, Tensor) for each in states):
+        return None
+    true = node.builder.const(np.bool_(True), f"{node.name}.const")
+
+    def enter(step: int, now: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Value]:
+        bound = {going: true, **dict(zip(names, now, strict=True))}
+        bound |= {each.output[0]: part for each, part in zip(taken, parts, strict=True)}
+        return run(whole, f"{node.name}/{step}", bound, scope)[1:]
+
+    rows = len(body.output) - 1 - len(states)
+    return _steps(node, total, [each for each in states if isinstance(each, Tensor)], scanned, enter, [0] * rows, [])
+
+
+def _names_in(graph: GraphProto) -> set[str]:
+    """The names that the nodes of a graph, or of graphs in them, read, and those of its outputs."""
+    found = {each.name for each in graph.output}
+    for each in graph.node:
+        found.update(each.input)
+        for inner in nested_graphs(each):
+            found |= _names_in(inner)
+    return found
 
 
 def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
-    """Import a Loop with known trip count and conditions as one copy of its body per iteration."""
+    """Import a Loop with known trip count and conditions: one copy of its body per iteration, unless all are alike."""
     _check_depth(node, scope)
     body = _body(node, "body")
     states: list[Value] = list(node.values[2:])
@@ -125,6 +208,10 @@ def loop(run: Body, node: Node, scope: Scope) -> Sequence[Value]:
     # Without a trip count, the limit is one more than allowed, so that an endless loop is refused below.
     limit = int(node.scalar_value(0)) if node.optional(0) is not None else MAX_ITERATIONS + 1
     going = node.optional(1) is None or bool(node.scalar_value(1))
+    if going and LEAST <= limit <= MAX_ITERATIONS:
+        found = _counted(run, node, scope, body, limit)
+        if found is not None:
+            return found
     names, rows, step, left = [value.name for value in body.input], [], 0, node.budget.steps
     counted = False
     while going and step < limit:

@@ -14,7 +14,8 @@ from npusim.graph import Graph, Tensor
 from npusim.hw.config import Config, load_config
 from npusim.isa.functions import Binary, Reduce, Unary
 from npusim.ops.build import GraphBuilder
-from npusim.ops.iterations import iterate
+from npusim.ops.emit import Emitter
+from npusim.ops.iterations import Scanned, iterate
 from npusim.ops.routine import routine_attrs
 
 Array = npt.NDArray[Any]
@@ -387,14 +388,13 @@ def loop(m: Maker) -> list[Tensor]:
     """A state, rows that are read and added to the results, and 20 iterations."""
     rows, weights, start = m.x(20, 3, 8), m.c(8, 8, low=-1, high=2), m.c(3, 8)
 
-    def body(step: int, states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        row = m.add("slice", rows, starts=(step, 0, 0), steps=(1, 1, 1), sizes=(1, 3, 8))
+    def body(states: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         product = m.add("matmul", states[0], weights, None)
-        total = m.bi(Binary.ADD, product, m.add("reshape", row, shape=(3, 8)))
+        total = m.bi(Binary.ADD, product, m.add("reshape", parts[0], shape=(3, 8)))
         state = m.un(Unary.CLIP, total, -8.0, 8.0)
         return [state], [m.add("reshape", state, shape=(1, 3, 8))]
 
-    states, results = iterate(m.build, "loop", 20, [start], body)
+    states, results = iterate(Emitter(m.build, "loop"), 20, [start], [Scanned(rows)], body)
     return [*states, *results]
 
 

@@ -13,7 +13,7 @@ from npusim.frontends.onnx.operators.quantised import dequantized_product, range
 from npusim.frontends.onnx.registry import MICROSOFT, handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Unary
-from npusim.ops.iterations import iterate
+from npusim.ops.iterations import Scanned, iterate
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
@@ -154,8 +154,8 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
             begun = node.binary(Binary.GT, column, node.like(0, column))
             state = [node.add("select", begun, each, node.like(0, each)) for each in state]
 
-    def step(time: int, now: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        made = cell.step(node.slice(share, 0, time * batch, batch), list(now[:count]))
+    def step(now: Sequence[Tensor], parts: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        made = cell.step(parts[0], list(now[:count]))
         row, ticked = made[0], list(now[count:])
         if lengths is not None:
             # A sequence that has ended keeps its state, and its output is zero. Each step has a view of the lengths:
@@ -166,7 +166,8 @@ def _run(node: Node, cell: Cell, share: Tensor, state: list[Tensor], backwards: 
             ticked = [node.binary(Binary.SUB if backwards else Binary.ADD, now[count], node.like(1, now[count]))]
         return [*made, *ticked], [node.reshape(row, (1, 1, batch, hidden))]
 
-    last, (rows,) = iterate(node.builder, f"{node.name}/steps", steps, [*state, *clocks], step, backwards=backwards)
+    given = Scanned(share, size=batch, backwards=backwards)
+    last, (rows,) = iterate(node, steps, [*state, *clocks], [given], step, backwards=[backwards])
     return rows, last[:count]
 
 

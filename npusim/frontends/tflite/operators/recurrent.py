@@ -1,14 +1,17 @@
-"""Recurrent layers, unrolled: one product for the inputs of all steps, another one for the state in each step."""
+"""Recurrent layers: one product for the inputs of all steps, and a loop with another one for the state."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from npusim.frontends.tflite.operation import Operation
 from npusim.frontends.tflite.registry import handles
 from npusim.graph import Tensor
 from npusim.isa.functions import Binary, Reduce, Unary
+from npusim.ops.iterations import Scanned, iterate
 
 MOST_STEPS = 4096
-"""Limit of the steps of an unrolled layer."""
+"""Limit of the steps of a layer."""
 _PEEPHOLES = {0: 9, 1: 10, 3: 11}
 """Inputs of peephole weights by gate; the cell gate has none."""
 
@@ -103,9 +106,15 @@ def sequence_lstm(op: Operation) -> Tensor:
     cell = _Cell(op, kind)
     steps, batches, size = x.shape
     parts = cell.of_inputs(op.reshape(x, (steps * batches, size)))
-    outputs = [cell.step(op.slice(parts, 0, step * batches, batches)) for step in range(steps)]
+
+    def step(part: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+        cell.output, cell.state = states
+        cell.step(part)
+        return [cell.output, cell.state]
+
+    outputs, (cell.output, cell.state) = _looped(op, steps, parts, [cell.output, cell.state], step, major)
     cell.finish()
-    return _stacked(op, outputs, major)
+    return op.give(outputs)
 
 
 @handles("LSTM", limits=["floats, or floats with integer weights", "no layer normalisation", "the full kernel"])
@@ -119,12 +128,24 @@ def lstm(op: Operation) -> Tensor:
     return op.give(output)
 
 
-def _stacked(op: Operation, outputs: list[Tensor], major: bool) -> Tensor:
-    """The outputs of all steps in the order of the file."""
-    axis = 0 if major else 1
-    shape = outputs[0].shape
-    parts = [op.reshape(each, (*shape[:axis], 1, *shape[axis:])) for each in outputs]
-    return op.give(op.add("concat", *parts, axis=axis))
+def _looped(
+    op: Operation,
+    steps: int,
+    parts: Tensor,
+    states: Sequence[Tensor],
+    step: Callable[[Tensor, Sequence[Tensor]], list[Tensor]],
+    major: bool,
+) -> tuple[Tensor, list[Tensor]]:
+    """The outputs of all steps in the order of the file, and the last states. ``step``: the next states, the output
+    first, from the part of the inputs and the states."""
+
+    def body(now: Sequence[Tensor], given: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        after = step(given[0], now)
+        return after, [op.reshape(after[0], (1, *after[0].shape))]
+
+    scanned = [Scanned(parts, size=parts.shape[0] // steps)]
+    last, (outputs,) = iterate(op, steps, states, scanned, body, axes=[0 if major else 1])
+    return outputs, last
 
 
 @handles("UNIDIRECTIONAL_SEQUENCE_RNN", "RNN", limits=["floats, or floats with integer weights"])
@@ -138,15 +159,18 @@ def rnn(op: Operation) -> Tensor:
     activation = int(op.option(kind, "FusedActivationFunction"))
     rows = op.reshape(x, (x.shape[0] * x.shape[1], x.shape[2])) if whole else x
     parts = op.add("matmul", rows, _columns(op, 1), op.numbers(3))
-    recurrent, state, outputs = _columns(op, 2), op.numbers(4), []
-    for step in range(x.shape[0] if whole else 1):
-        part = parts
-        if whole:
-            part = op.slice(parts, 0, step * x.shape[1], x.shape[1])
-        state = op.activated(op.binary(Binary.ADD, part, op.add("matmul", state, recurrent)), activation)
-        outputs.append(state)
+    recurrent, state = _columns(op, 2), op.numbers(4)
+
+    def step(part: Tensor, states: Sequence[Tensor]) -> list[Tensor]:
+        return [op.activated(op.binary(Binary.ADD, part, op.add("matmul", states[0], recurrent)), activation)]
+
+    outputs = None
+    if whole:
+        outputs, (state,) = _looped(op, x.shape[0], parts, [state], step, major)
+    else:
+        (state,) = step(parts, [state])
     op.updates[4] = state
-    return _stacked(op, outputs, major) if whole else op.give(state)
+    return op.give(state if outputs is None else outputs)
 
 
 @handles("SVDF", limits=["floats, or floats with integer weights"])

@@ -10,6 +10,7 @@ import pytest
 from hal.nnapi.operations.lowering import InvalidOperationError
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
+from npusim.ops.build import GraphBuilder
 from tests.support.nnapi.one_operation import (
     Given,
     assert_close,
@@ -210,6 +211,32 @@ def test_bidirectional(kind: T, linking: str, time_major: bool, merge: bool, sta
     results = run(O.BIDIRECTIONAL_SEQUENCE_LSTM, inputs, [result(kind)] * len(wanted))
     for array, numbers in zip(results, wanted, strict=True):
         assert_close(array, numbers, result(kind))
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_long_sequences_are_loops(time_major: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, made = 20, []
+    finish = GraphBuilder.finish
+
+    def noted(self: GraphBuilder, outputs: Any) -> Any:
+        made.append(finish(self, outputs))
+        return made[-1]
+
+    monkeypatch.setattr(GraphBuilder, "finish", noted)
+    forward, backward = (Weights(F32, EVERYTHING | {"const"}, seed) for seed in (2, 3))
+    x = floats(F32, *((steps, 2) if time_major else (2, steps)), INPUTS)
+    inputs = [x, *forward.cell(), *backward.cell(), *forward.states, *backward.states, omitted(F32)]
+    inputs += [*forward.four("aux"), *backward.four("aux"), *scalars(F32), scalar(T.BOOL, False)]
+    inputs += [scalar(T.BOOL, time_major), *forward.four("norm"), *backward.four("norm")]
+    results = run(O.BIDIRECTIONAL_SEQUENCE_LSTM, inputs, [result(F32)] * 6, "edge")
+    assert [op.attrs["times"] for op in made[-1].ops if op.kind == "repeat" and op.attrs["times"]] == [14, 14]
+    order = (0, 1, 2) if time_major else (1, 0, 2)
+    xs = real(x).transpose(order)
+    ahead, *last_ahead = unroll(forward, xs)
+    back, *last_back = unroll(backward, xs[::-1])
+    wanted = [ahead.transpose(order), back[::-1].transpose(order), *last_ahead, *last_back]
+    for array, numbers in zip(results, wanted, strict=True):
+        assert_close(array, numbers, result(F32))
 
 
 def test_on_the_device() -> None:
