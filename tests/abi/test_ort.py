@@ -26,6 +26,7 @@ from hal.ort import provider
 from hal.ort.provider import Provider
 from npusim import Session
 from npusim.runtime import Result
+from tests.support.c_compiler import PROGRAMS, gcc, needs_gcc, run
 from tests.support.onnx_models import cnn, qdq
 from tests.support.onnx_models.run_time_decisions import decided_model
 from tests.support.onnx_models.transformers import BertSizes, bert, bert_inputs
@@ -33,6 +34,7 @@ from tests.support.onnx_models.transformers import BertSizes, bert, bert_inputs
 Array = npt.NDArray[Any]
 VERSION = tuple(int(part) for part in ort.__version__.split(".")[:2])
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BERT = BertSizes(layers=1, hidden=32, heads=2, sequence=8, intermediate=64, vocabulary=50)
 value = helper.make_tensor_value_info
 
@@ -403,7 +405,7 @@ def test_a_fault_of_the_device_is_raised(door: Door, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["claim", "compile"])
 def test_a_defect_while_a_session_is_made_is_raised(
-    door: Door, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], method: str
+    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     """ONNX Runtime would only log an error of GetCapability, and use the CPU."""
 
@@ -413,7 +415,7 @@ def test_a_defect_while_a_session_is_made_is_raised(
     monkeypatch.setattr(Provider, method, defect)
     with pytest.raises(Exception, match="npusim: RuntimeError: a defect"):
         door.session(product()[0])
-    assert "Traceback" in capfd.readouterr().err
+    assert "Traceback" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -537,3 +539,23 @@ def test_compatibility_of_compiled_models() -> None:
     assert provider.verdict(text.replace("tiny", "nowhere")) == provider.UNSUPPORTED
     assert provider.verdict("npusim 0.0 tiny x") == provider.UNSUPPORTED
     assert provider.verdict("") == provider.UNSUPPORTED
+
+
+# ------------------------------------------------------------------------------------------------------------- from C
+
+
+@needs_gcc
+def test_a_program_in_c(tmp_path: Path) -> None:
+    """The library starts Python itself."""
+    [runtime] = Path(ort.__file__).parent.glob("capi/libonnxruntime.so.*")
+    (tmp_path / runtime.name).symlink_to(runtime)
+    (tmp_path / "libonnxruntime.so.1").symlink_to(runtime)  # its soname
+    source, headers = EXAMPLES / "ort_host.c", PROGRAMS / "ort"
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-I", headers, f"-Wl,-rpath,{tmp_path}"]
+    gcc(*flags, source, tmp_path / runtime.name, "-o", tmp_path / "host")
+    model, wanted = product()
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    done = run(tmp_path / "host", npusim.ort.library(), tmp_path / "m.onnx")
+    assert (done.returncode, done.stderr) == (0, "")
+    got = np.array([float(line) for line in done.stdout.split()]).reshape(4, 8)
+    np.testing.assert_allclose(got, wanted(np.ones((4, 8), np.float32)), atol=1e-3)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not here")
-@pytest.mark.parametrize("target", ["torch", "tflite", "oldest", "newest"])
+@pytest.mark.parametrize("target", ["torch", "tflite", "ort", "oldest", "newest"])
 def test_another_environment_builds_in_a_copy_of_the_tree(target: str) -> None:
     """Kernels and C libraries are built in place for one environment; those of the tree belong to .venv."""
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -38,6 +38,7 @@ MODULES = {
     "npu-files": "tests.support.fuzz.program_files",
     "weight-streams": "tests.support.fuzz.weight_streams",
     "models": "tests.support.fuzz.model_files",
+    "onnxruntime": "tests.support.fuzz.ort_models",
     "tflite-models": "tests.support.fuzz.tflite_files",
     "vfio-user": "tests.support.fuzz.vfio_messages",
     "pci-proxy": "tests.support.fuzz.proxy_messages",
