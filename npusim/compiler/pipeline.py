@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -154,7 +155,7 @@ def _compiled(
     schedule: Schedule,
     tried: list[tuple[int, Build]] | None = None,
 ) -> tuple[Program, Build]:
-    graph = given.graph if isinstance(given, PreparedGraph) else given
+    graph, config = given.graph if isinstance(given, PreparedGraph) else given, _known(config)
     if not has_loops(graph):
         return _built(given, config, key, schedule, tried)
     graph = without_unused_rows(replace(graph, ops=live(graph.ops, graph.outputs)))
@@ -175,6 +176,13 @@ def _compiled(
     if tried is not None:
         tried[:] = kept
     return looped
+
+
+@functools.lru_cache(maxsize=16)
+def _known(config: Config) -> Config:
+    """The first description that was equal to this one. Caches of costs find the same object without comparing all
+    fields of both."""
+    return config
 
 
 def _looped(

@@ -296,6 +296,8 @@ def planned_device(config: Config, schedule: Schedule) -> Config:
     channels = schedule.channels or device.dma.channels
     if channels > device.dma.channels:
         raise ScheduleError(f"channels: must be at most {device.dma.channels}, those of {config.name}, got {channels}")
+    if (cores, channels) == (device.cores, device.dma.channels):
+        return device  # the same object, which caches find without comparing all fields
     return replace(device, cores=cores, dma=replace(device.dma, channels=channels))
 
 
