@@ -594,6 +594,55 @@ def _lstm_case(name: str, *, hybrid: bool = False, coupled: bool = False, peepho
         return model([Subgraph(tensors, [operator], [0], [len(tensors) - 1])])
 
 
+def _integer_lstm_case(name: str, *, coupled: bool = False, peephole: bool = False, project: bool = False) -> None:
+    @made(name, "int8")
+    def make(m: Maker) -> bytes:
+        """int8 with a state of int16."""
+        batches, steps, size, units = 2, 6, 5, 8
+        outputs = 4 if project else units
+        tensors: list[Given] = [Given("x", (batches, steps, size), "int8", 0.02, 3)]
+        m.arrays["x"] = m.rng.integers(-128, 127, tensors[0].shape, np.int8, endpoint=True)
+        places: list[int] = [0]
+        hidden = (1 / 128, -5) if project else (0.007, 2)
+        state = (0.01, 4) if project else hidden
+
+        def add(shape: Sequence[int] | None, kind: str, scale: float, most: float = 127.0) -> None:
+            places.append(-1 if shape is None else len(tensors))
+            if shape is not None:
+                data = np.clip(np.rint(m.rng.normal(0, most / 3, shape)), -most, most).astype(kind)
+                tensors.append(Given(f"w{len(tensors)}", shape, kind, scale, data=data))
+
+        scales = [0.008, 0.012, 0.01, 0.009]
+        for width, factor in ((size, 1.1), (outputs, 0.9)):
+            for gate in range(4):
+                add(None if coupled and gate == 0 else (units, width), "int8", scales[gate] * factor)
+        for gate in range(3):
+            add((units,) if peephole and not (coupled and gate == 0) else None, "int16", 1e-4, 9000.0)
+        for gate in range(4):
+            add(None if coupled and gate == 0 else (units,), "int32", 0.02 * scales[gate] * 1.1, 3000.0)
+        add((outputs, units) if project else None, "int8", 0.006)
+        add((outputs,) if project else None, "int32", 0.006 * hidden[0], 3000.0)
+        places += [len(tensors), len(tensors) + 1]
+        tensors.append(Given("h", (batches, outputs), "int8", *state, variable=True))
+        tensors.append(Given("c", (batches, units), "int16", 2.0**-11, variable=True))
+        places += [-1] * 4
+        between = len(tensors)
+        tensors += [Given(f"i{place}", (), "int16", 2.0**-12) for place in range(4)]
+        tensors.append(Given("i4", (), "int8", *hidden))
+        tensors.append(Given("y", (batches, steps, outputs), "int8", *state))
+        options = {"FusedActivationFunction": 4, "CellClip": 0.0}
+        kind = "UnidirectionalSequenceLSTMOptions"
+        operator = Operator(
+            "UNIDIRECTIONAL_SEQUENCE_LSTM", places, [len(tensors) - 1], kind, options,
+            intermediates=range(between, between + 5),
+        )  # fmt: skip
+        return model([Subgraph(tensors, [operator], [0], [len(tensors) - 1])])
+
+
+_integer_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM integer")
+_integer_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM integer coupled", coupled=True)
+_integer_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM integer projection", project=True)
+_integer_lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM integer peephole", peephole=True)
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM")
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM major coupled", major=True, coupled=True)
 _lstm_case("UNIDIRECTIONAL_SEQUENCE_LSTM peephole projection", peephole=True, project=True)

@@ -175,7 +175,7 @@ class Importer:
         shapes = {**self.input_shapes, **{name: array.shape for name, array in bound.items()}}
         self._bound: dict[str, str] = {}
         codes = {value.name: value.type.tensor_type.elem_type for value in self._inputs}
-        for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons):
+        for name, shape, dtype in declared_inputs(self._inputs, shapes, self.reasons, self.graph.name):
             if name in bound:
                 tensor = self.builder.const(bound[name], name, dtype)
                 self.builder.mark(tensor)

@@ -92,7 +92,8 @@ class PlannedModel:
         for value in values:
             _refuse_format(value.name, value.type.tensor_type.elem_type)
         reasons: list[tuple[str, str, str]] = []
-        found = declared_inputs(values, {n: s for n, s in self.shapes.items() if n not in self.bind}, reasons)
+        shapes = {name: shape for name, shape in self.shapes.items() if name not in self.bind}
+        found = declared_inputs(values, shapes, reasons, self.name)
         if reasons:
             raise UnsupportedError(reasons)
         return found

@@ -68,18 +68,22 @@ def free_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 
 
 def declared_inputs(
-    values: Sequence[ValueInfoProto], given: Mapping[str, Sequence[int]], reasons: list[tuple[str, str, str]]
+    values: Sequence[ValueInfoProto],
+    given: Mapping[str, Sequence[int]],
+    reasons: list[tuple[str, str, str]],
+    model: str = "",
 ) -> list[tuple[str, tuple[int, ...], DType]]:
     """(name, shape, DType) of every input that is a tensor. Others are added to ``reasons``.
 
     ``given``: the open dimensions. A symbol is fixed for all inputs at once. If only the batch is open, it is 1, with a
-    line in the log. Raises OpenInputsError that names every input with an open shape, UsageError for a shape that
-    contradicts the model.
+    line in the log that names ``model``. Raises OpenInputsError that names every input with an open shape, UsageError
+    for a shape that contradicts the model.
     """
     check_names(values, given, "a shape")
     if not given and (batched := _open_batch(values)):
         given = batched
-        _log.warning("the model leaves its batch open: it is 1 (%s)", ", ".join(map(repr, batched)))
+        names = ", ".join(map(repr, batched))
+        _log.warning("%s: the model leaves its batch open: it is 1 (%s)", model or "model", names)
     symbols: Symbols = {}
     for value in values:
         if value.name in given:

@@ -59,7 +59,7 @@ def upgraded(model: Model, input_shapes: Mapping[str, Sequence[int]], bind: Mapp
         for name, value in bind.items()
         if name in inputs
     }
-    for name, sizes, _ in declared_inputs(list(inputs.values()), {**input_shapes, **bound}, []):
+    for name, sizes, _ in declared_inputs(list(inputs.values()), {**input_shapes, **bound}, [], proto.graph.name):
         shape = inputs[name].type.tensor_type.shape
         del shape.dim[:]
         shape.dim.extend(TensorShapeProto.Dimension(dim_value=size) for size in sizes)

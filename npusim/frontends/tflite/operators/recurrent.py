@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
+from npusim.dtypes import DType
 from npusim.frontends.tflite.operation import Operation
 from npusim.frontends.tflite.registry import handles
 from npusim.graph import Tensor
@@ -41,13 +44,17 @@ def _bounded(op: Operation, x: Tensor, limit: float) -> Tensor:
     return op.unary(Unary.CLIP, x, -limit, limit) if limit > 0 else x
 
 
+def _refuse_layer_norm(op: Operation) -> None:
+    if any(op.optional(index) is not None for index in range(20, 24)):
+        op.refuse("layer normalisation is not supported")
+
+
 class _Cell:
     """An LSTM cell with its weights. Gates are in the order input, forget, cell, output; without weights of the input
     gate it is the complement of the forget gate."""
 
     def __init__(self, op: Operation, kind: str) -> None:
-        if any(op.optional(index) is not None for index in range(20, 24)):
-            op.refuse("layer normalisation is not supported")
+        _refuse_layer_norm(op)
         if op.quantised(op.type_of(0)):
             op.refuse("quantised inputs are not supported")
         self._op = op
@@ -98,12 +105,102 @@ class _Cell:
         self._op.updates |= {18: self.output, 19: self.state}
 
 
-@handles("UNIDIRECTIONAL_SEQUENCE_LSTM", limits=["floats, or floats with integer weights", "no layer normalisation"])
+class _IntegerCell(_Cell):
+    """An LSTM cell on int8 with a state of int16, which rounds where LiteRT's kernel does: gates to steps of 2^-12
+    before and 2^-15 behind their functions, products to steps of the state, outputs to those of the intermediate tensor
+    4."""
+
+    def __init__(self, op: Operation, kind: str) -> None:
+        wanted = {0: DType.INT8, 18: DType.INT8, 19: DType.INT16} | dict.fromkeys(range(2, 9), DType.INT8)
+        for index, dtype in wanted.items():
+            if op.optional(index) is not None and op.input(index).dtype is not dtype:
+                op.refuse(f"input {index} is {op.input(index).dtype.label}, must be {dtype.label} beside int8 inputs")
+        hidden = op.intermediates[4] if len(op.intermediates) > 4 else None
+        if hidden is None or hidden.quantization is None:
+            op.damaged("intermediate tensor 4 with the scale of the output gate is required")
+        self._op = op
+        self._gates = [0, 1, 2, 3] if op.optional(1) is not None else [1, 2, 3]
+        self._clips = float(op.option(kind, "CellClip")), float(op.option(kind, "ProjClip"))
+        self._hidden, self._cell = op.parameters(hidden), op.parameters(op.type_of(19))
+        self._units = op.input(19).shape[-1]
+        self.output, self.state = op.real(18), op.real(19)
+        self._weights = {gate: _columns(op, 5 + gate) for gate in self._gates}
+        self._holes = {gate: op.real(index) for gate, index in _PEEPHOLES.items() if op.optional(index) is not None}
+        self._projection = None
+        if op.optional(16) is not None:
+            self._projection = _columns(op, 16), self._biases(17, 16, self._hidden[0])
+
+    def _rounded(self, x: Tensor, scale: float, zero: int = 0, dtype: DType = DType.INT16) -> Tensor:
+        """Numbers rounded to those of a quantised type."""
+        op = self._op
+        scales = op.const(np.float32(scale)), op.const(np.int32(zero))
+        return op.add("dequantize", op.add("quantize", x, *scales, to=dtype), *scales, to=DType.FLOAT32)
+
+    def _biases(self, index: int, weights: int, scale: float) -> Tensor | None:
+        """A bias, whose steps are those of the sums of an input with ``scale`` and weights."""
+        if self._op.optional(index) is None:
+            return None
+        step = scale * self._op.parameters(self._op.type_of(weights))[0]
+        return self._op.const(np.asarray(self._op.value(index) * step, np.float32))
+
+    def of_inputs(self, x: Tensor) -> Tensor:
+        """See _Cell."""
+        op, scale = self._op, self._op.parameters(self._op.type_of(0))[0]
+        weights = [_columns(op, 1 + gate) for gate in self._gates]
+        biases = [self._biases(12 + gate, 1 + gate, scale) for gate in self._gates]
+        parts = [op.add("matmul", x, *each) for each in zip(weights, biases, strict=True)]
+        return self._joined([self._rounded(part, GATE) for part in parts], 1)
+
+    def step(self, x: Tensor) -> Tensor:
+        """See _Cell."""
+        op, units = self._op, self._units
+
+        def gate(name: int, state: Tensor, function: Unary) -> Tensor:
+            total = op.slice(x, 1, self._gates.index(name) * units, units)
+            added = [op.add("matmul", self.output, self._weights[name])]
+            if name in self._holes:
+                added.append(op.binary(Binary.MUL, state, self._holes[name]))
+            for each in added:
+                total = self._rounded(op.binary(Binary.ADD, total, self._rounded(each, GATE)), GATE)
+            return self._rounded(op.unary(function, total), FRACTION)
+
+        forget = gate(1, self.state, Unary.SIGMOID)
+        # The complement is that of the largest number.
+        come = (
+            gate(0, self.state, Unary.SIGMOID)
+            if 0 in self._gates
+            else op.binary(Binary.SUB, op.f32(1 - FRACTION), forget)
+        )
+        new = op.binary(Binary.MUL, come, gate(2, self.state, Unary.TANH))
+        kept = op.binary(Binary.MUL, forget, self.state)
+        state = op.binary(Binary.ADD, *(self._rounded(part, self._cell[0]) for part in (kept, new)))
+        self.state = self._rounded(_bounded(op, state, self._clips[0]), self._cell[0])
+        output = op.binary(
+            Binary.MUL, gate(3, self.state, Unary.SIGMOID), self._rounded(op.unary(Unary.TANH, self.state), FRACTION)
+        )
+        output = self._rounded(output, *self._hidden, DType.INT8)
+        if self._projection is not None:
+            output = op.add("matmul", output, *self._projection)
+            output = self._rounded(output, *op.parameters(op.type_of(18)), DType.INT8)
+            output = _bounded(op, output, self._clips[1])
+        self.output = output
+        return output
+
+
+GATE, FRACTION = 2.0**-12, 2.0**-15
+"""Steps of the gates of an integer LSTM before and behind their functions."""
+
+
+@handles(
+    "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    limits=["floats, floats with integer weights, or int8 with a state of int16", "no layer normalisation"],
+)
 def sequence_lstm(op: Operation) -> Tensor:
     """Import UNIDIRECTIONAL_SEQUENCE_LSTM."""
     kind = "UnidirectionalSequenceLSTMOptions"
     x, major = _steps(op, kind)
-    cell = _Cell(op, kind)
+    _refuse_layer_norm(op)
+    cell = (_IntegerCell if op.quantised(op.type_of(0)) else _Cell)(op, kind)
     steps, batches, size = x.shape
     parts = cell.of_inputs(op.reshape(x, (steps * batches, size)))
 
