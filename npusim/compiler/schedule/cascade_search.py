@@ -32,8 +32,7 @@ from npusim.polling import poll
 CLOSE_PERCENT = 1
 """The error of estimates: smaller gains are ignored."""
 _CLOSE_ON_CORES_PERCENT = 5
-"""The same limit on several cores. There the weights of single layers are loaded many steps ahead, those of a cascade
-are not."""
+"""The same limit on several cores, where constants load many steps ahead, which the estimates of steps ignore."""
 _FAR_PERCENT = 20
 """If a cascade with the whole scratchpad to itself is slower than its groups alone by more than this percentage, longer
 cascades from the same group are not tried."""

@@ -41,6 +41,7 @@ class Tiles:
 
         Takes nothing if they write bytes that are ``used``, or if tiles before it use the same slots.
         """
+        used = (*used, *self._beside) if self._beside else used
         while True:
             if self._looked == len(self._first):
                 self._first.extend(islice(self._left, 1))
@@ -49,7 +50,7 @@ class Tiles:
             tile = self._first[self._looked]
             written = {resource for item in tile.loads for resource in item.writes}
             found = [item for item in tile.loads if item.reads and _is_constant(item)]
-            if written & self._written or not all(_is_free(item, (*used, *self._beside)) for item in found):
+            if written & self._written or not all(_is_free(item, used) for item in found):
                 return []
             self._looked += 1
             self._written |= written
