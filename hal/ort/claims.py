@@ -130,8 +130,7 @@ class _Search:
                 return trial.refused, trial.undecided
             if nodes >= NODES:
                 break
-        # With open dimensions of which no usual sizes fit, the sizes of a run decide.
-        trial = self._trial(model, group, first or {}, lenient=made_up or first is not None)
+        trial = self._trial(model, group, first or {}, lenient=made_up)
         return trial.refused, trial.undecided
 
     def _trial(self, model: Model, group: Sequence[int], shapes: Shapes, *, lenient: bool) -> _Trial:

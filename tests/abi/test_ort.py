@@ -193,13 +193,12 @@ def test_values_that_decide_shapes(door: Door) -> None:
 
 
 def test_a_shape_that_does_not_fit_is_an_error_with_the_shape(door: Door) -> None:
-    """The first input has two symbols, of which only the weights say more."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    model = made(nodes, [value("x", F, ["n", "k"])], [value("y", F, ["n", 8])], {"w": normal(8, 8)})
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    model = made(nodes, [value("x", F, ["n", "length"])], [value("y", F, None)], {"s": np.array([-1, 2, 4])})
     session = door.session(model)
-    assert session.run(None, {"x": normal(3, 8)})[0].shape == (3, 8)
-    with pytest.raises(Exception, match=r"inner dimensions differ.*'x' is \[3, 9\]"):
-        session.run(None, {"x": normal(3, 9)})
+    assert session.run(None, {"x": normal(3, 8)})[0].shape == (3, 2, 4)
+    with pytest.raises(Exception, match=r"npusim: .*'x' is \[3, 7\]"):
+        session.run(None, {"x": normal(3, 7)})
 
 
 @pytest.mark.parametrize(

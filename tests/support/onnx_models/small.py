@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from npusim.frontends.onnx import load
 from npusim.ops import reference
@@ -73,11 +75,33 @@ def compared(
     model = node_model(op, inputs, constants, outputs=outputs, domain=MICROSOFT, **attrs)
     fed = {name: array for name, array in inputs.items() if array is not None and name not in constants}
     found = reference.run(load(model), fed)
+    stated = reference.run(load(with_defaults(model)), fed)
+    assert {name: array.tobytes() for name, array in stated.items()} == {n: a.tobytes() for n, a in found.items()}
     for name, wanted in runtime_outputs(model, fed, optimise=False).items():
         assert found[name].shape == wanted.shape, name
         assert found[name].dtype == wanted.dtype, name
         part = np.s_[:, :, :valid] if wanted.ndim == 4 else np.s_[:]
         np.testing.assert_allclose(found[name][part], wanted[part], 1e-4, 1e-4, err_msg=name)
+
+
+@functools.cache
+def default_attributes() -> dict[str, list[onnx.AttributeProto]]:
+    """The attributes of onnxruntime's own operators that have a default, by operator."""
+    schemas = [each for each in onnxruntime_pybind11_state.get_all_operator_schema() if each.domain == MICROSOFT]
+    return {
+        schema.name: [onnx.AttributeProto.FromString(each._default_value) for each in schema.attributes.values()]
+        for schema in schemas
+    }
+
+
+def with_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with all default attributes of onnxruntime's operators, as its execution providers see it."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    for node in made.graph.node:
+        given = {each.name for each in node.attribute}
+        node.attribute.extend(each for each in default_attributes()[node.op_type] if each.name not in {"", *given})
+    return made
 
 
 def normal(seed: int, *shape: int) -> Array:

@@ -93,7 +93,8 @@ def test_types_that_do_not_pass_to_the_device(kind: int) -> None:
     assert "does not pass" in refused[0]
 
 
-def test_open_sizes_that_only_weights_decide() -> None:
+def test_open_sizes_of_which_no_usual_ones_fit() -> None:
+    """Whether the device supports the node is then unknown."""
     w = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"], name="n")],
@@ -103,7 +104,9 @@ def test_open_sizes_that_only_weights_decide() -> None:
         [w],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    assert claim(Model(model), EDGE) == ([[0]], {})
+    groups, refused = claim(Model(model), EDGE)
+    assert groups == []
+    assert "inner dimensions differ" in refused[0]
 
 
 def test_an_unknown_operator_in_a_branch_refuses_its_node() -> None:

@@ -304,7 +304,11 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
     lengths, total = node.input(5), int(node.scalar_value(6))
     if {node.text_attr(name, "NONE") for name in ("k_quant_type", "v_quant_type")} != {"NONE"}:
         node.refuse("quantised caches are not supported")
-    node.ignore("kv_cache_bit_width", "qk_output")
+    if not node.int_attr("causal", 1) or node.int_attr("sliding_window_cache", 0):
+        node.refuse("attention to later tokens, and caches of a sliding window, are not supported")
+    if any(each is not None for each in node.inputs[12:]):
+        node.refuse("scales of caches, and norms of queries and keys, are not supported")
+    node.ignore("kv_cache_bit_width", "qk_output", "qk_norm_epsilon")
     node.no_output(3, "scores are not supported")
     q, k, v = _shared_heads(node, count, shared)
     batch, _, steps, width = q.shape
@@ -327,7 +331,7 @@ def group_query_attention(node: Node) -> list[Tensor | None]:
         valid = node.binary(Binary.LE, places, node.reshape(lengths, (batch, 1)))
         allowed = node.binary(Binary.AND, allowed, node.reshape(valid, (batch, 1, 1, total)))
     mask = _allowed(node, allowed, q, _NEVER)
-    bias, sink, smooth = node.optional(10), node.optional(11), bool(node.int_attr("smooth_softmax", 0))
+    bias, sink, smooth = node.optional(10), node.optional(11), node.int_attr("smooth_softmax", -1) > 0
     if bias is not None:
         mask = node.binary(Binary.ADD, node.slice(bias, 3, 0, total), mask)
     if sink is None and smooth:
