@@ -129,9 +129,9 @@ def _settled(settled: PreparedGraph, config: Config) -> tuple[Graph, Budget]:
     return graph, copy(budget)
 
 
-_MORE = 2
-"""Iterations of a loop that are written out besides the first ones if these differ in the stream. Then values have had
-the addresses of others for so many iterations that waits repeat."""
+_MORE = (0, 2, 4)
+"""Numbers of iterations of a loop that are written out besides the first ones, tried in turn while these differ in the
+stream. Then values have had the addresses of others for so many iterations that waits repeat."""
 _FEW = 256
 """Operators of a graph with its loops written out, times the cores of the device, up to which that form is compared:
 it may be faster, because it keeps more values in the scratchpad, and takes longer to compile."""
@@ -189,7 +189,7 @@ def _looped(
     graph: Graph, config: Config, key: str, schedule: Schedule, tried: list[tuple[int, Build]] | None
 ) -> tuple[Program, Build] | None:
     """The program with loops; None if iterations differ in the stream."""
-    for more in (0, _MORE):
+    for more in _MORE:
         with contextlib.suppress(NotUniformError, CompileError):
             return _built(unrolled(graph, more), config, key, schedule, tried)
         if tried is not None:
