@@ -73,8 +73,8 @@ def work(designs: Designs, work: VectorWork | ScalarWork | DmaWork) -> Array:
 def bandwidth(designs: Designs, *, constants: bool = False) -> Array:
     """Bytes per second that all cores together reach at the DRAM, or at the memory for constants."""
     if constants:
-        return designs.figure("constants", lambda config: dma.memory_bandwidth(constants_side(config)))
-    return designs.figure("bandwidth", dma.memory_bandwidth)
+        return designs.figure("reached constants", lambda config: dma.memory_bandwidth(constants_side(config)))
+    return designs.figure("reached DRAM", dma.memory_bandwidth)
 
 
 def channel(designs: Designs) -> Array:

@@ -76,6 +76,7 @@ def devices(draw: st.DrawFn) -> Config:
         "dram.latency": draw(st.sampled_from(["0 ns", "120 ns"])),
         "dram.efficiency": draw(st.sampled_from(["1", "0.7"])),
         "interconnect.bytes_per_cycle": draw(st.sampled_from([4, 64])), "interconnect.latency_cycles": draw(CYCLES),
+        "interconnect.core_bytes_per_cycle": draw(st.sampled_from([0, 0, 3])),
     }  # fmt: skip
     return EDGE.with_(**overrides)
 
