@@ -54,12 +54,14 @@ _LATER_PARTS = ("pci", "firmware", "exchange", "l2")
 
 _LATER_KEYS = {
     "host": ("operation",),
+    "dram": ("bank_refresh",),
     "interconnect": ("core_bytes_per_cycle",),
     "technology": ("any_clock", "idle", "leakage", "dram_pins"),
 }
 _LATER_GRID = ("linear",)
 _LATER_DEFAULTS = {
     "host": to_table(HostConfig()),
+    "dram": {"bank_refresh": False},
     "interconnect": to_table(InterconnectConfig()),
     "technology": to_table(TechnologyConfig(node_nm=1)),
 }

@@ -60,6 +60,9 @@ def bad_dram(dram: DramConfig) -> Iterator[tuple[str, str]]:
     problem = bad_mapping(dram.mapping)
     if problem:
         yield "dram.mapping", problem
+    if dram.bank_refresh and not part.rfc_set:
+        sourced = ", ".join(name for name, each in PARTS.items() if each.rfc_set)
+        yield "dram.bank_refresh", f"must be false for {part.name}, of which no source gives its time; known: {sourced}"
     # The channel number is a field of address bits.
     if dram.channels & (dram.channels - 1):
         yield "dram.channels", f'must be a power of two with kind = "jedec", got {dram.channels}'

@@ -9,7 +9,11 @@ tREFI of LPDDR4_8Gb_x16_2400 is 7.2 us as in its file, not the 3.9 us of JESD209
 
 There is no row for GDDR7: no vendor's timings are public, and Ramulator 2.1 calls those of its file guesses. There is
 none for HBM3E: the same source scales tCCD_L to three bursts, at which the controller of this model, which takes banks
-in turn, reaches three quarters of the bandwidth of a stream. Refresh is that of all banks of a rank at once.
+in turn, reaches three quarters of the bandwidth of a stream.
+
+Refresh is that of all banks of a rank at once, or of one set of banks after another (``dram.bank_refresh``), with 8
+commands in tREFI: REFpb of LPDDR4 and LPDDR5 (tRFCpb: the sources of the rows), and REFsb of DDR5, one bank of each
+group (tRFCsb: Ramulator 2.0 src/dram/impl/DDR5.cpp; JESD79-5: with fine granularity, twice in tREFI).
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ class DramPart:
     pseudo: int = 1
     dual: bool = False
     act_slots: int = 1
+    rfc_set: int = 0  # REFpb or REFsb -> ACT of the banks that it refreshes; 0: not in the source
+    refresh_sets: int = 8  # of banks that such commands refresh in turn
     # per bank
     cl: int  # RD -> first datum
     cwl: int  # WR -> first datum
@@ -157,20 +163,20 @@ _ROWS = (
     DramPart(
         "LPDDR5_6400", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
         rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=32768, row_bytes=2048, act_slots=2,
-        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=168, refi=3125,
+        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc_set=96, rfc=168, refi=3125,
         rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
     DramPart(
         "LPDDR5_6400_16Gb", "Ramulator 2.1 python/ramulator/dram/lpddr5.py",
         rate=6400, tck_ps=1250, bits=16, burst_length=16, groups=4, banks=4, rows=65536, row_bytes=2048, act_slots=2,
-        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc=224, refi=3125,
+        cl=17, cwl=9, rcd_rd=15, rcd_wr=15, rp=15, ras=34, rc=49, rfc_set=128, rfc=224, refi=3125,
         rrd_s=4, rrd_l=4, faw=16, ccd_s=2, ccd_l=4, wr=28, rtp=8, wtr_s=5, wtr_l=10,
     ),
     # LPDDR5X: the same times in ns, at a faster clock.
     DramPart(
         "LPDDR5X_8533_16Gb", "Ramulator 2.1 python/ramulator/dram/lpddr5.py at commit f13c87c, LPDDR5_8533",
         rate=8533, tck_ps=938, bits=16, burst_length=16, groups=4, banks=4, rows=65536, row_bytes=2048, act_slots=2,
-        cl=23, cwl=12, rcd_rd=20, rcd_wr=20, rp=20, ras=46, rc=66, rfc=299, refi=4165,
+        cl=23, cwl=12, rcd_rd=20, rcd_wr=20, rp=20, ras=46, rc=66, rfc_set=171, rfc=299, refi=4165,
         rrd_s=6, rrd_l=6, faw=22, ccd_s=2, ccd_l=6, wr=38, rtp=11, wtr_s=7, wtr_l=14,
     ),
     DramPart(
@@ -190,13 +196,13 @@ _ROWS = (
     DramPart(
         "DDR5_6400AN", "Ramulator 2.1 python/ramulator/dram/ddr5.py",
         rate=6400, tck_ps=312, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
-        cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc=1315, refi=12500,
+        cl=46, cwl=44, rcd_rd=46, rcd_wr=46, rp=46, ras=103, rc=149, rfc_set=609, refresh_sets=4, rfc=1315, refi=12500,
         rrd_s=16, rrd_l=16, faw=80, ccd_s=8, ccd_l=16, wr=96, rtp=24, wtr_s=5, wtr_l=32,
     ),
     DramPart(
         "DDR5_7200AN", "Ramulator 2.1 python/ramulator/dram/ddr5.py at commit 3894015",
         rate=7200, tck_ps=278, bits=32, burst_length=16, groups=4, banks=4, rows=131072, row_bytes=4096,
-        cl=52, cwl=50, rcd_rd=52, rcd_wr=52, rp=52, ras=115, rc=167, rfc=1475, refi=14029,
+        cl=52, cwl=50, rcd_rd=52, rcd_wr=52, rp=52, ras=115, rc=167, rfc_set=684, refresh_sets=4, rfc=1475, refi=14029,
         rrd_s=18, rrd_l=18, faw=90, ccd_s=8, ccd_l=18, wr=108, rtp=27, wtr_s=5, wtr_l=36,
     ),
     # Older commits of the same file have other cycles under this name: CL, RCD and RP 26.
@@ -218,7 +224,7 @@ _ROWS = (
     DramPart(
         "LPDDR4_4266", "DRAMSys configs/memspec/JEDEC_1Gbx16_LPDDR4-4266.json",
         rate=4266, tck_ps=469, bits=16, burst_length=16, groups=1, banks=8, rows=131072, row_bytes=2048,
-        cl=36, cwl=18, rcd_rd=39, rcd_wr=39, rp=39, ras=90, rc=129, rfc=812, refi=8341,
+        cl=36, cwl=18, rcd_rd=39, rcd_wr=39, rp=39, ras=90, rc=129, rfc_set=406, rfc=812, refi=8341,
         rrd_s=22, rrd_l=22, faw=86, ccd_s=8, ccd_l=8, wr=39, rtp=17, wtr_s=22, wtr_l=22,
     ),
 )

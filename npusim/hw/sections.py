@@ -280,6 +280,9 @@ class DramConfig:
     write_queue: int = key(Count(1, 256), "kind jedec: entries of the write queue of a channel", 32)
     bank_queue: int = key(Count(0, 64), "kind jedec: entries of the queue of each bank; 0 = one queue for all reads", 8)
     refresh: bool = key(Flag(), "kind jedec: model refresh", True)
+    bank_refresh: bool = key(
+        Flag(), "kind jedec: sets of banks are refreshed one after another; false: all banks of a rank at once", False
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

@@ -190,6 +190,7 @@ SILENT = {
             "dram.mapping",
             "dram.ranks",
             "dram.refresh",
+            "dram.bank_refresh",
             "dram.bank_queue",
             "dram.read_queue",
             "dram.write_queue",

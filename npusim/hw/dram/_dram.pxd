@@ -21,6 +21,7 @@ cdef struct Params:  # filled by name; see npusim/hw/dram/_memory.py
     long long channels, ranks, groups, banks
     # timings in clocks, by their JEDEC names; 0 for refi: no refresh
     long long cl, cwl, rcd_rd, rcd_wr, rp, ras, rc, rtp, wr, rrd_s, rrd_l, faw, ccd_s, ccd_l, wtr_s, wtr_l, rfc, refi
+    long long sets  # of banks that are refreshed one after another
     long long burst, rtw, rtrs, act_slots, turn
     # controller
     long long bank_queue, read_queue, write_queue, write_high, write_low, write_idle, hit_cap
@@ -42,6 +43,7 @@ cdef struct Group:
 
 cdef struct Rank:
     long long act, rd, wr, due
+    long long turn  # the set of banks that is refreshed next
     long long[4] faw
     int oldest
     bint pending

@@ -111,8 +111,8 @@ cdef inline void drop(Entry *entries, int *count, int at) noexcept nogil:
 
 
 cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
-    """One step of the refreshes that are due: close the banks of a rank, then refresh it. True if a command was
-    issued."""
+    """One step of the refreshes that are due: close the banks of a rank, or of its next set, then refresh them. True if
+    a command was issued."""
     cdef const Params *p = &m.p
     cdef long long per_rank = p.groups * p.banks
     cdef long long close_at, start_at, b
@@ -124,6 +124,8 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
             continue
         is_open, busy, close_at, start_at = False, False, c.bus, c.bus
         for b in range(r * per_rank, (r + 1) * per_rank):
+            if b % p.sets != c.ranks[r].turn:
+                continue
             bank = &c.banks[b]
             if bank.row >= 0:
                 is_open = True
@@ -138,6 +140,8 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
             wake[0] = smaller(wake[0], start_at)
             continue
         for b in range(r * per_rank, (r + 1) * per_rank):
+            if b % p.sets != c.ranks[r].turn:
+                continue
             bank = &c.banks[b]
             c.look[b] = 0 if c.queued[b] else FAR
             if is_open:
@@ -149,6 +153,7 @@ cdef bint refresh(Machine *m, Channel *c, long long *wake) noexcept nogil:
         c.bus = m.now + 1
         if not is_open:
             c.ranks[r].pending = False
+            c.ranks[r].turn = (c.ranks[r].turn + 1) % p.sets
             c.pending -= 1
             m.refreshes += 1
             m.mark |= r == 0 and c == m.channels
@@ -176,7 +181,7 @@ cdef bint from_banks(Machine *m, Channel *c, int slots, int *used, long long *wa
             wake[0] = smaller(wake[0], c.look[b])
             continue
         queue = &c.queue[b * depth]
-        if c.ranks[queue[0].rank].pending:
+        if c.ranks[queue[0].rank].pending and b % p.sets == c.ranks[queue[0].rank].turn:
             continue
         soonest = FAR
         for i in range(c.queued[b]):
@@ -220,6 +225,9 @@ cdef int oldest_ready(
     for i in range(count):
         if best >= 0 and entries[i].arrive >= entries[best].arrive:
             continue
+        if m.p.sets > 1 and not is_active and c.ranks[entries[i].rank].pending:
+            if entries[i].bank % m.p.sets == c.ranks[entries[i].rank].turn:
+                continue
         at = ready(c, &entries[i], &cmd)
         if not slots & (COLUMN if cmd == CAS else ROW):
             continue
@@ -258,7 +266,7 @@ cdef bint from_window(Machine *m, Channel *c, int slots, int *used, long long *w
     cdef Entry moved
     at = oldest_ready(m, c, entries, count[0], slots, True, &command, wake)
     if at < 0:
-        if c.pending:
+        if c.pending and m.p.sets == 1:
             return False
         choose_mode(m, c)
         is_active = False

@@ -8,6 +8,7 @@ command can be issued. Writes wait until there are many of them or no reads are 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 HIT_CAP = 4
 BUBBLE = 2
 """Clocks between read data and following write data (JEDEC: the strobes change direction)."""
+SET_REFRESHES = 8
+"""Refreshes of sets of banks in tREFI."""
 RANK_SWITCH = 1
 """Clocks between the data of two ranks."""
 READS, WRITES, COPY = 0, 1, 2
@@ -55,7 +58,8 @@ class DramMemory:
     """``channels`` of a part with ``ranks`` each. ``mapping``: the fields of an address, highest bits first.
 
     ``turn``: clocks from a datum at the pins until its requester may send the next request. ``shared``: all ranks are
-    refreshed at the same time, as pseudo channels always are; otherwise one after the other.
+    refreshed at the same time, as pseudo channels always are; otherwise one after the other. ``by_bank``: sets of banks
+    are refreshed one after another, while the others serve.
     """
 
     part: DramPart
@@ -66,6 +70,7 @@ class DramMemory:
     write_queue: int = 32
     bank_queue: int = 8
     refresh: bool = True
+    by_bank: bool = False
     turn: int = 0
     shared: bool = False
 
@@ -88,8 +93,8 @@ class DramMemory:
 
     @property
     def refresh_clocks(self) -> int:
-        """Clocks without data in each refresh interval."""
-        return self.part.rp + self.part.rfc + self.part.rcd_rd
+        """Clocks without data in each refresh interval; for sets of banks as simulated with a long stream."""
+        return _lost(self) if self.by_bank else self.part.rp + self.part.rfc + self.part.rcd_rd
 
     @property
     def bytes(self) -> int:
@@ -128,17 +133,19 @@ class DramMemory:
             "ccd_l",
             "wtr_s",
             "wtr_l",
-            "rfc",
             "act_slots",
         )
+        sets = part.refresh_sets if self.by_bank else 1
         values = {
             **{name: getattr(part, name) for name in same},
+            "rfc": part.rfc_set if self.by_bank else part.rfc,
             "burst": part.burst_clocks,
             # Write data follow their command by CWL, read data by CL, and both take one burst: they must not overlap on
             # the bus.
             "rtw": max(1, part.cl + part.burst_clocks + BUBBLE - part.cwl),
             "rtrs": RANK_SWITCH,
-            "refi": part.refi if self.refresh else 0,
+            "refi": part.refi // (SET_REFRESHES if self.by_bank else 1) if self.refresh else 0,
+            "sets": sets,
             "dual": int(part.dual),
             "pseudo": int(part.pseudo > 1),
             "turn": self.turn,
@@ -207,3 +214,22 @@ class DramMemory:
         """Bandwidth of a simulation in bytes/s."""
         moved = (result.reads + result.writes) << self.unit
         return moved * PS_PER_S // max(1, self.ps(result.cycles))
+
+
+_INTERVALS = 8
+"""Refresh intervals of the stream that shows how much time refresh takes."""
+
+
+@functools.lru_cache(64)
+def _lost(memory: DramMemory) -> int:
+    """Clocks that a stream of reads loses in each refresh interval, at the pins."""
+    part = memory.part
+    bursts = memory.channels * max(part.pseudo, 1) * _INTERVALS * part.refi // part.burst_clocks
+
+    def taken(refresh: bool) -> int:
+        parameters = replace(memory, refresh=refresh, turn=0).parameters()
+        return int(_dram.serve_runs(parameters, 0, 0, bursts, 1, 1, READS, bursts, not refresh)["cycles"])
+
+    whole = taken(refresh=True)
+    # An interruption may also improve the order of a stream.
+    return max(0, ceil_div((whole - taken(refresh=False)) * part.refi, whole))

@@ -122,6 +122,7 @@ def memory_of(config: Config) -> DramMemory:
         write_queue=dram.write_queue,
         bank_queue=dram.bank_queue,
         refresh=dram.refresh,
+        by_bank=dram.bank_refresh,
         turn=ceil_div(outside, part.tck_ps),
         shared=True,
     )

@@ -413,11 +413,11 @@ def test_overrides_are_checked_again():
         "scalar, sram, dma, dram, constants, l2, interconnect, exchange, compiler, host, pci, firmware, technology, "
         "energy, area",
         "configs/tiny.toml: dram.bytes: unknown key (did you mean 'bytes'?); allowed: bytes, bandwidth, kind, latency, "
-        "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh",
+        "channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, refresh, bank_refresh",
         "configs/tiny.toml (override): matrix.rows: must be >= 1, got 0",
         "configs/tiny.toml (override): dram.bandwith: unknown key (did you mean 'bandwidth'?); allowed: bytes, "
         "bandwidth, kind, latency, channels, efficiency, part, ranks, mapping, read_queue, write_queue, bank_queue, "
-        "refresh",
+        "refresh, bank_refresh",
     )
 
 

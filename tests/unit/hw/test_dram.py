@@ -165,6 +165,20 @@ def test_every_key_moves_a_number_in_its_direction(change, slower):
     assert after > before if slower else after < before
 
 
+def test_banks_that_are_refreshed_in_turn_leave_more_of_a_stream():
+    lpddr5 = EDGE.with_(
+        **{"dram.part": "LPDDR5_6400", "dram.channels": 2, "dram.bandwidth": "25.6 GB/s", "dram.bytes": "2 GiB"}
+    )
+    by_bank = lpddr5.with_(**{"dram.bank_refresh": True})
+    assert cost(lpddr5.with_(**{"dram.refresh": False}), read(1 << 20)).ps < cost(by_bank, read(1 << 20)).ps
+    assert cost(by_bank, read(1 << 20)).ps < cost(lpddr5, read(1 << 20)).ps
+    assert dram_model(by_bank).bandwidth > dram_model(lpddr5).bandwidth
+    with pytest.raises(ConfigError, match=r"dram.bank_refresh: must be false for DDR4_3200AA.*known: LPDDR5_6400"):
+        EDGE.with_(
+            **{"dram.part": "DDR4_3200AA", "dram.bandwidth": "25.6 GB/s", "dram.channels": 1, "dram.bank_refresh": True}
+        )
+
+
 def test_queues_and_ranks_matter_where_banks_are_scarce():
     hard = read(1 << 18, 1 << 12, 1 << 14)
     base = cost(EDGE, hard).ps

@@ -116,6 +116,38 @@ def test_the_share_of_refresh_in_a_transfer_is_that_of_its_events(name):
     assert memory.transfer(1, count, count, READS, 1 << 20).cycles == pytest.approx(events.cycles, rel=0.02)
 
 
+BY_BANK = sorted(name for name, part in PARTS.items() if part.rfc_set)
+
+
+@pytest.mark.parametrize("bank_queue", [0, 8])
+@pytest.mark.parametrize("name", BY_BANK)
+def test_a_bank_waits_for_its_own_refreshes_alone(name, bank_queue):
+    """A row that is always hit: its bank is closed and refreshed once in as many refreshes as there are sets."""
+    part = PARTS[name]
+    memory = DramMemory(part, mapping="rorabgbacoch", bank_queue=bank_queue, by_bank=True)
+    count, columns = 40 * part.refi // part.ccd_l, part.row_bytes // part.burst_bytes
+    requests = np.arange(count, dtype=np.int64) % columns * 2 * part.burst_bytes
+    with_it, without = memory.serve(requests, 64), replace(memory, refresh=False).serve(requests, 64)
+    assert with_it.cycles // (part.refi // 8) - with_it.refreshes in (0, 1)  # the last is due after the last command
+    own = with_it.misses - 1
+    assert own - with_it.refreshes // part.refresh_sets in (0, 1)
+    lost = with_it.cycles - without.cycles
+    assert lost == pytest.approx(own * (part.rfc_set + part.rp + part.rcd_rd), rel=0.15)
+
+
+@pytest.mark.parametrize("name", BY_BANK)
+def test_banks_in_turn_lose_no_more_than_all_at_once(name):
+    memory = DramMemory(PARTS[name], shared=True)
+    by_bank = replace(memory, by_bank=True)
+    assert memory.sustained < by_bank.sustained < replace(memory, refresh=False).sustained
+    count = 12 * memory.part.refi // memory.part.burst_clocks
+    requests = np.arange(count, dtype=np.int64) * (2 * memory.part.burst_bytes)
+    events = by_bank.serve(requests, 1 << 20)
+    assert replace(by_bank, refresh=False).serve(requests, 1 << 20).cycles < events.cycles
+    assert events.cycles < memory.serve(requests, 1 << 20).cycles
+    assert by_bank.transfer(1, count, count, READS, 1 << 20).cycles == pytest.approx(events.cycles, rel=0.02)
+
+
 @pytest.mark.parametrize("name", sorted(PARTS))
 def test_every_part_reaches_what_refresh_leaves(name):
     memory = DramMemory(PARTS[name])

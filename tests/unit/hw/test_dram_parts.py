@@ -132,6 +132,23 @@ def test_refresh_takes_what_the_standard_says_of_its_density(name: str) -> None:
     assert part.pseudo * part.rank_bytes * 8 >> 30 == gbit * (part.bits // 16 if part.pseudo == 1 else 1)
 
 
+SETS_NS = {
+    # tRFCpb and tRFCsb by density in Gbit: the same standards.
+    "DDR5": {8: 115, 16: 130, 32: 190},
+    "LPDDR5": {4: 60, 8: 120, 16: 160, 32: 210},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in DIE_GBIT if PARTS[name].rfc_set])
+def test_a_set_of_banks_takes_what_the_standard_says_of_its_density(name: str) -> None:
+    part = PARTS[name]
+    assert 0 <= part.rfc_set * part.tck_ps - 1000 * of_standard(SETS_NS, name)[DIE_GBIT[name]] < part.tck_ps
+    assert part.groups * part.banks % part.refresh_sets == 0
+    assert part.rc <= part.rfc_set < part.rfc
+    # All sets are refreshed in turn, each before the next.
+    assert part.rfc_set + part.rp < part.refi // 8
+
+
 GRADES = [("LPDDR5_6400_16Gb", "LPDDR5X_8533_16Gb"), ("DDR5_6400AN", "DDR5_7200AN")]
 
 
