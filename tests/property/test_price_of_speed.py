@@ -112,3 +112,8 @@ def test_a_faster_device_is_dearer_or_the_key_is_listed() -> None:
 )  # fmt: skip
 def test_a_rate_has_a_price(key: str, faster: object) -> None:
     assert is_dearer(DEVICES[1].with_(**{key: faster}), DEVICES[1])
+
+
+def test_a_wider_port_of_a_core_has_a_price() -> None:
+    narrow, wide = (DEVICES[1].with_(**{"interconnect.core_bytes_per_cycle": width}) for width in (8, 16))
+    assert is_dearer(wide, narrow)
