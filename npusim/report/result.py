@@ -46,6 +46,10 @@ class DecisionTotals(Protocol):
     def runs(self) -> int:
         """Number of runs of programs."""
 
+    @property
+    def steps(self) -> Sequence[tuple[str, str, int, int]]:
+        """(name, kind, decisions, time in ps) of each step that the host executed."""
+
 
 class ReportedRun(Protocol):
     """One run; empty ``outputs`` after a run without arithmetic."""

@@ -70,7 +70,10 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
         rows.append(("decided", f"and {len(part.decided) - MOST_DECIDED} more"))
     if (host := result.decisions) is not None:
         share = percent(host.time_ps + host.transfer_ps, result.time_ps)
-        spent = f"{counted(host.count, 'decision')} {duration(host.time_ps)}, transfers {duration(host.transfer_ps)}"
+        kinds = list(dict.fromkeys(kind.removeprefix("host ") for _, kind, _, _ in host.steps))
+        named = ", ".join(kinds[:MOST_DECIDED]) + ", ..." * (len(kinds) > MOST_DECIDED)
+        count = f"{counted(host.count, 'decision')} ({named})"
+        spent = f"{count} {duration(host.time_ps)}, transfers {duration(host.transfer_ps)}"
         rows.append(("host", f"{spent} = {share} of the time; {counted(host.runs, 'program')} run"))
     if config.matrix is not None:
         used = percent(result.matrix_utilization, 1)

@@ -22,7 +22,7 @@ _TABLES = "it is not arithmetic of tensors"
 _TEXT = "it computes with strings"
 _RANDOM = "its result is random"
 
-RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+RANDOM = ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 HOST_STEPS: Mapping[tuple[str, str], str] = {
     ("", "NonZero"): DATA_DEPENDENT_SIZE,
