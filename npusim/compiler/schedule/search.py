@@ -109,7 +109,15 @@ class ScheduleSearch:
         best = self.with_loop_weights(self.best())
         may_pin = self.config.compiler.resident_weights and (self.wanted.searches("pinned") or self.wanted.pinned)
         # The weights of loops are pinned already, once for all iterations.
-        return self.with_pinned_weights(best) if may_pin and not best.prologue else best
+        if not may_pin or best.prologue:
+            return best
+        made = [self.with_pinned_weights(best)]
+        if (
+            best.cores > 1 and not self.wanted.pinned
+        ):  # one core with pinned weights may be faster, although it is slower without them
+            alone = self._try(self._shared(1))
+            made += [] if alone is None else [self.with_pinned_weights(alone)]
+        return _first([(self._forecast(body(each.commands, each.prologue)), each) for each in made], self.config)
 
     def best(self) -> Build:
         """Return the program with the shortest forecast, without pinned weights.

@@ -20,6 +20,7 @@ from tests.support.graphs.comparison import same_bytes
 from tests.support.graphs.execution import interpreted
 from tests.support.graphs.samples import product, residual_net
 from tests.support.graphs.schedules import sharded
+from tests.support.laws.measure import measure
 from tests.support.programs.race_detector import find_races, limits_of
 
 TINY = load_config("tiny")
@@ -155,3 +156,19 @@ def test_weights_of_parts_of_a_kernel_stay() -> None:
         program = session.compile(graph)
     assert program.resident_bytes
     check(program, config, graph)
+
+
+def test_more_cores_are_not_slower_where_one_core_with_pinned_weights_is_fastest() -> None:
+    """Without pinned weights, several cores are faster."""
+    build = GraphBuilder("small")
+    value = build.input("x", (1, 5, 5, 64), DType.INT8)
+    for kernel in (3, 3, 1, 1, 3):
+        weights = build.const(np.ones((20, value.shape[3], kernel, kernel), np.int8))
+        window = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "groups": 1, "pads": (kernel // 2,) * 4}
+        value = build.add("conv", [value, weights], window)
+        for kind, dtype in (("dequantize", DType.FLOAT32), ("quantize", DType.INT8)):
+            scale, zero = build.const(np.float32(0.5)), build.const(np.int32(0))
+            value = build.add(kind, [value, scale, zero], {"to": dtype})
+    graph, config = build.finish([value]), load_config("edge_tpu")
+    one, many = (measure(graph, config.with_(cores=cores)).time_ps for cores in (1, 4))
+    assert many <= one * 1.005
