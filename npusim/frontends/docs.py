@@ -48,7 +48,8 @@ types that the operator definition does not allow are an error.
 - Operators outside the table that the `onnx` package defines by other operators are expanded: Attention,
   RotaryEmbedding, AffineGrid, CenterCropPad, MeanVarianceNormalization, the losses and others.
 - Model functions are inlined. `If` is resolved if its condition is known. `Loop` and `Scan` have up to
-  {MAX_ITERATIONS} iterations if trip counts and conditions are known; those that are alike become a loop of the device. Sequences and optionals are lists of tensors.
+  {MAX_ITERATIONS} iterations if trip counts and conditions are known; those that are alike become a loop of the device.
+  Sequences and optionals are lists of tensors.
 - Operands, conditions and positions that follow from other data, and {_host_steps()}, split a model into
   [several programs with decisions of the host between them](../guide/decisions.md).
 - Expansion on the host (folded constants, nodes of functions and loops, instructions) has a budget, which follows

@@ -10,7 +10,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 
 from npusim.errors import UndecidedError, UnsupportedError
 from npusim.frontends.onnx.node import Node
-from npusim.frontends.onnx.scope import Listed, Scope, Value, nested_graphs
+from npusim.frontends.onnx.scope import Listed, Scope, Value, domain_of, nested_graphs
 from npusim.frontends.operation import POISON
 from npusim.graph import Tensor
 from npusim.ops.iterations import HEAD, LEAST, Scanned, iterate
@@ -150,10 +150,11 @@ def _counted(run: Body, node: Node, scope: Scope, body: GraphProto, total: int) 
     states = list(node.values[2:])
     same, made, left, taken = {going}, set(names), list[NodeProto](), list[NodeProto]()
     for each in body.node:
-        is_slice = each.op_type == "Gather" and list(each.input[1:]) == [number] and not made & set(each.input)
+        kind = each.op_type if domain_of(each) == "" and len(each.output) == 1 else ""
+        is_slice = kind == "Gather" and list(each.input[1:]) == [number] and not made & set(each.input)
         (taken if is_slice else left).append(each)
         made |= set(each.output)
-        if each.op_type == "Identity" and each.input[0] in same:
+        if kind == "Identity" and set(each.input) <= same:
             same.add(each.output[0])
     whole = GraphProto()
     whole.CopyFrom(body)
