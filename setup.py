@@ -101,7 +101,7 @@ LIBRARIES: list[tuple[str, str, list[str], list[tuple[str, str]]]] = [
         [*ONNXIFI, "onnxifi_library.c"],
         [("NPU_HANDLE_TAG", "0x2A5"), ("ONNXIFI_NPUSIM_V1", "1")],
     ),
-    ("neuralnetworks", "lib", ["neuralnetworks.c"], []),
+    ("neuralnetworks", "lib", ["neuralnetworks.c", "neuralnetworks_sl.c"], []),
     ("npusim-ort", "lib", ["ort.c"], [("NPU_PACKAGE_VERSION", f'"{VERSION}"')]),
 ]
 # Modules that the libraries import, and what those share, with their sources in hal/abi and macros.

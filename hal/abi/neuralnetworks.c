@@ -5,11 +5,7 @@
 
 #include "embed.h"
 #include "neuralnetworks_bridge.h"
-
-#include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-#define COUNT(words) ((int32_t)(sizeof(words) / sizeof(words)[0]))
+#include "neuralnetworks_call.h"
 
 static const npu_embed_request REQUEST = {
     .library = "libneuralnetworks.so",
@@ -34,9 +30,7 @@ static void speak(void *of)
     call->result = call->table->call(call->function, call->words, call->count);
 }
 
-/* The words of a call, answered by Python; DEAD_OBJECT where Python has been before, UNAVAILABLE_DEVICE where it never
- * was. */
-static int call(const char *function, const int64_t *words, int32_t count)
+int npu_nnapi_call(const char *function, const int64_t *words, int32_t count)
 {
     NPU_HOST_MODE_ASIDE;
     const npu_nnapi_table *table = npu_embed_table(&REQUEST);
@@ -50,46 +44,12 @@ static int call(const char *function, const int64_t *words, int32_t count)
     return (int)of.result;
 }
 
-static int64_t bits_of(float number)
-{
-    uint32_t bits;
-    memcpy(&bits, &number, sizeof bits);
-    return (int64_t)bits;
-}
-
-/* NULL is set from the beginning: Python also writes it, but may be unavailable. */
-static int64_t place_of(void *pointer)
-{
-    if (pointer)
-        memset(pointer, 0, sizeof(void *));
-    return (int64_t)(intptr_t)pointer;
-}
-
-#define POINTER(value) ((int64_t)(intptr_t)(value))
-#define MADE(value) place_of(value)
-#define INTEGER(value) ((int64_t)(value))
-#define FLOAT(value) bits_of(value)
-
-#define FUNCTION(name, parameters, ...)                  \
-    EXPORT int name parameters                           \
-    {                                                    \
-        const int64_t words[] = {__VA_ARGS__};           \
-        return call(#name, words, COUNT(words));         \
-    }
-#define RELEASE(name, parameters, argument)              \
-    EXPORT void name parameters                          \
-    {                                                    \
-        const int64_t words[] = {argument};              \
-        if (words[0])                                    \
-            (void)call(#name, words, COUNT(words));      \
-    }
-
 #include "neuralnetworks_functions.h"
 
 EXPORT int ANeuralNetworks_getDeviceCount(uint32_t *numDevices)
 {
     const int64_t words[] = {POINTER(numDevices)};
-    int result = call("ANeuralNetworks_getDeviceCount", words, COUNT(words));
+    int result = npu_nnapi_call("ANeuralNetworks_getDeviceCount", words, COUNT(words));
     if (result != ANEURALNETWORKS_UNAVAILABLE_DEVICE || !numDevices)
         return result;
     *numDevices = 0; /* no devices can be simulated; standard error says why */

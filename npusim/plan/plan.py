@@ -153,10 +153,19 @@ class SegmentPlan(ABC):
             self._lock.release()
 
     def _make(self, start: int, situation: Situation) -> PlanNode:
-        segment = self.builder(start, situation).build()
-        program = None if segment.graph is None else self._compile(segment.graph)
+        segment, program = self.compiled(start, situation)
         segment.graph = None  # from here on only the program is needed
         return self._node_of(segment, program)
+
+    def compiled(self, start: int, situation: Situation) -> tuple[Segment, Program | None]:
+        """The segment that starts at a step, and its program; None if it computes nothing. For front ends with more
+        than one way to build a segment."""
+        return self.compiled_by(self.builder(start, situation))
+
+    def compiled_by(self, builder: SegmentBuilder) -> tuple[Segment, Program | None]:
+        """The segment of a builder, and its program. Raises errors of the builder and the compiler."""
+        segment = builder.build()
+        return segment, None if segment.graph is None else self._compile(segment.graph)
 
     def _node_of(self, segment: Segment, program: Program | None) -> PlanNode:
         return PlanNode(self.steps, segment, program, self._nothing())

@@ -11,7 +11,7 @@ import pytest
 
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import Model, Operand, OperandLifeTime, Subgraph
-from tests.support.nnapi.c_api import Api, ChannelQuant, address, compiled, handles, operand_type, u32s
+from tests.support.nnapi.c_api import Api, ChannelQuant, TableApi, address, compiled, handles, operand_type, u32s
 from tests.support.nnapi_examples.examples import (
     AIDL_VERSIONS,
     VERSIONS,
@@ -154,9 +154,11 @@ def _shaped(api: Api, execution: int, index: int, array: Array) -> Array:
     return array.reshape(tuple(dims))
 
 
-def failures(ways: Sequence[str], part: slice, versions: Sequence[str] = VERSIONS) -> dict[str, str]:
+def failures(
+    ways: Sequence[str], part: slice, versions: Sequence[str] = VERSIONS, make: Callable[[], Api] = Api
+) -> dict[str, str]:
     """Return the failures in a part of the examples by name and way."""
-    api = Api()
+    api = make()
     found = {}
     for rec, get in list(examples(versions))[part]:
         for way in ways:
@@ -177,6 +179,10 @@ def test_a_sample_of_the_examples(number: int, way: str) -> None:
 
 def test_examples_of_the_newest_levels_in_every_way() -> None:
     assert not failures(list(WAYS), slice(None), AIDL_VERSIONS)
+
+
+def test_examples_of_the_newest_levels_by_the_table_of_the_support_library() -> None:
+    assert not failures([way for way in WAYS if way != "startCompute"], slice(None), AIDL_VERSIONS, TableApi)
 
 
 @pytest.mark.slow

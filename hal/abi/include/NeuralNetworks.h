@@ -264,7 +264,7 @@ typedef struct ANeuralNetworksSymmPerChannelQuantParams {
 
 /* -------------------------------------------------------------------------------------- the runtime and its devices */
 
-/* 31: feature level 5. */
+/* ANEURALNETWORKS_FEATURE_LEVEL_8. */
 int64_t ANeuralNetworks_getRuntimeFeatureLevel(void);
 /* Nanoseconds of simulated time that a WHILE may take. */
 uint64_t ANeuralNetworks_getDefaultLoopTimeout(void);

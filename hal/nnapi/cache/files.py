@@ -123,14 +123,14 @@ class Kept:
     def __exit__(self, *error: object) -> None:
         self._files.close()
 
-    def read(self) -> tuple[Model, Constants, list[Record]]:
+    def read(self, *, strict: bool) -> tuple[Model, Constants, list[Record]]:
         """The model, its constants and its compiled segments. Raises CacheError."""
         try:
             document, code, size, checksum = describes_data(self._body)
             data = _read(self._files._descriptors[1], "the data file", size)
             if len(data) != size or zlib.crc32(data) != checksum:
                 raise CacheError("the data file does not belong to the model file")
-            return decode(document, code, memoryview(data), self._config)
+            return decode(document, code, memoryview(data), self._config, strict=strict)
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             raise CacheError(f"the model file is malformed: {error!r}") from error
 

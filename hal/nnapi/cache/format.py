@@ -43,7 +43,7 @@ from ..types import (
 )
 from .values import keep_values, subgraphs
 
-VERSION = 3
+VERSION = 4
 """Version of the body. Increment it with any change."""
 PAD = 64
 _LENGTH = struct.Struct("<Q")
@@ -77,6 +77,7 @@ def encode(config: Config, model: Model, constants: Constants, plan: Plan) -> tu
     document: dict[str, Any] = {
         "versions": _versions(),
         "config": config.fingerprint(),
+        "half": plan.time_ps is not None,
         "model": _model(keep_values(model, constants, plan, records, data.add)),
         "records": [_record(record, numbers) for record in records],
         "programs": [
@@ -102,9 +103,12 @@ def describes_data(body: bytes) -> tuple[dict[str, Any], bytes, int, int]:
 
 
 def decode(
-    document: dict[str, Any], code: bytes, data: memoryview, config: Config
+    document: dict[str, Any], code: bytes, data: memoryview, config: Config, *, strict: bool
 ) -> tuple[Model, Constants, list[Record]]:
-    """The model, its constants and the compiled segments. Raises CacheError."""
+    """The model, its constants and the compiled segments. ``strict``: it must not compute FLOAT32 as FLOAT16. Raises
+    CacheError."""
+    if strict and document["half"]:
+        raise CacheError("the model was cached by a driver that computes relaxed FLOAT32 as FLOAT16")
     if document["config"] != config.fingerprint():
         raise CacheError(f"the model was cached for another device than {config.name}")
     model = _read_model(document["model"], data)

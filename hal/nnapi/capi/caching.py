@@ -15,9 +15,11 @@ import hashlib
 import json
 import logging
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from npusim.errors import NpusimError
 from npusim.trusted_files import open_descriptor, replace_file
@@ -145,6 +147,32 @@ class CacheEntry:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+
+class CacheFiles:
+    """Duplicates of a client's open files, closed at the end of a ``with`` statement or when they are collected."""
+
+    def __init__(self, model_files: Sequence[int], data_files: Sequence[int], token: bytes) -> None:
+        self.token = token
+        self.model_files: list[int] = []
+        self.data_files: list[int] = []
+        self._close = weakref.finalize(self, _close_all, self.model_files, self.data_files)
+        self._close.atexit = False
+        for given, own in ((model_files, self.model_files), (data_files, self.data_files)):
+            for descriptor in given:
+                own.append(os.dup(descriptor))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close()
+
+
+def _close_all(*lists: list[int]) -> None:
+    for descriptors in lists:
+        while descriptors:
+            os.close(descriptors.pop())
 
 
 def _opened(path: Path, flags: int = 0) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..aidl.types import BYTE_SIZE_OF_CACHE_TOKEN, OMITTED, PrepareModelConfig, ServiceSpecificException, TokenValuePair
 from ..types import ErrorStatus, ExecutionPreference, Priority
-from . import extensions
-from .caching import Cache, CachedCompilation
-from .codes import PRIORITIES, ApiError, bad_data, bad_state, code_of
+from . import diagnostics, extensions
+from .caching import Cache, CachedCompilation, CacheFiles
+from .codes import PRIORITIES, ApiError, ResultCode, bad_data, bad_state, code_of
 from .devices import Device, devices
 from .model import Model
-from .partition import Part, available, parts_of, spread
+from .partition import Part, Stretch, available, parts_of, spread
 
 INT64_MAX = (1 << 63) - 1
 ALIGNMENT = 64
@@ -50,6 +50,7 @@ class Compilation:
         self._priority = Priority.MEDIUM
         self._timeout_ns = 0
         self._cache: Cache | None = None
+        self._files: CacheFiles | None = None
         self._hints: list[TokenValuePair] = []
         self._finished = False
 
@@ -82,6 +83,15 @@ class Compilation:
             raise bad_data("the directory of the cache must have a name")
         self._cache = Cache(directory, token)
 
+    def set_cache_files(self, model_files: Sequence[int], data_files: Sequence[int], token: bytes) -> None:
+        """Set open files of the compilation cache, whose descriptors are duplicated, and their token."""
+        self._check_open("setCachingFromFds")
+        self.check_one_device("setCachingFromFds")
+        try:
+            self._files = CacheFiles(model_files, data_files, token)
+        except OSError as error:
+            raise bad_data(f"setCachingFromFds: a descriptor cannot be duplicated: {error.strerror}") from None
+
     def add_attribute(self, extension: str, code: int, data: bytes) -> None:
         """Add a vendor hint, which is passed to the driver unchanged."""
         self._check_open("addExtensionAttribute")
@@ -105,20 +115,57 @@ class Compilation:
         if self._chosen is None or len(self._chosen) != 1:
             raise bad_data(f"{function} needs a compilation made by createForDevices with one device")
 
+    @property
+    def cached(self) -> bool:
+        """Whether the client has set a cache."""
+        return self._cache is not None or self._files is not None
+
+    def devices(self) -> Sequence[Device]:
+        """The devices that execute it; before the end, those that may."""
+        return [step.part.device for step in self.steps] or self._chosen or devices()
+
     def finish(self) -> None:
         """Compile. Raises ApiError: BAD_STATE the second time, BAD_DATA if no device can execute the model."""
         self._check_open("finish")
+        since, code = diagnostics.started_ns(), ResultCode.OP_FAILED
+        try:
+            self._finish()
+            code = ResultCode.NO_ERROR
+        except (ApiError, ServiceSpecificException) as error:
+            code = error.code if isinstance(error, ApiError) else code_of(error.errorCode)
+            raise
+        finally:
+            diagnostics.compiled(self, code, since)
+
+    def _finish(self) -> None:
         # Even if it fails now: a compilation has a single attempt, as on Android.
         self._finished = True
         deadline = OMITTED
         if self._timeout_ns:
             deadline = min(time.monotonic_ns() + self._timeout_ns, INT64_MAX)
         choice = available(self._chosen or devices())
+        if self._files is not None:
+            with self._files as files:
+                self.steps = self._with_files(choice, files, deadline)
+            return
         kept = None
         if self._cache is not None:
             types = [int(operation.type) for operation in self.model.composed.main.operations]
             kept = CachedCompilation(self._cache, choice, len(types), types, int(self._preference), int(self._priority))
         self.steps = (self._from_cache(kept, deadline) if kept else []) or self._compile(choice, kept, deadline)
+
+    def _with_files(self, choice: Sequence[Device], files: CacheFiles, deadline: int) -> list[PreparedPart]:
+        """The only step, from the client's open files, or compiled and stored in them."""
+        [device], model = choice, self.model.composed
+        opened = (files.model_files, files.data_files)
+        stretch: Stretch = (device, range(len(model.main.operations)))
+        config = self._config(deadline, files.token)
+        found = _prepare_cached(device, opened, config) if files.model_files else None
+        if found is not None:
+            return [PreparedPart(parts_of(model, [stretch])[0], found)]
+        [part] = parts_of(model, spread(model, choice, self._preference, deadline))
+        config.modelCache, config.dataCache = opened
+        return [PreparedPart(part, _prepare_fresh(part, config))]
 
     def _from_cache(self, kept: CachedCompilation, deadline: int) -> list[PreparedPart]:
         """The steps that an earlier compilation stored; empty unless the drivers accept all of them."""

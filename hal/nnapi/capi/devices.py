@@ -16,13 +16,15 @@ from .handles import TABLE, Kind
 
 VARIABLE = "NPUSIM_NNAPI_DEVICES"
 DEFAULT = "edge"
+STRICT_VARIABLE = "NPUSIM_NNAPI_STRICT_FLOAT32"
+"""Anything but 0: models with relaxed FLOAT32 are computed in FLOAT32."""
 
 
 class Device:
     """One simulated device, with its strings as C strings that live as long as the process."""
 
     def __init__(self, config: str, name: str) -> None:
-        self.hal = open_device(config)
+        self.hal = open_device(config, strict_float32=os.environ.get(STRICT_VARIABLE, "0") not in ("", "0"))
         self.aidl = aidl.device(self.hal)
         self.name = name
         self.version = self.aidl.getVersionString()
@@ -36,14 +38,15 @@ class Device:
         return self.aidl.getSupportedExtensions()
 
     @functools.cached_property
-    def _capabilities(self) -> Capabilities:
+    def capabilities(self) -> Capabilities:
+        """Performance by operand type, with IF and WHILE; measured on first use."""
         return self.aidl.getCapabilities()
 
     def cost(self, kind: int, preference: int) -> float:
         """The time of operands of a type relative to the reference CPU, or the energy if low power is preferred."""
-        found = (entry.info for entry in self._capabilities.operandPerformance if entry.type == kind)
+        found = (entry.info for entry in self.capabilities.operandPerformance if entry.type == kind)
         # Types that were not measured cost as much as control flow.
-        info = next(found, self._capabilities.ifPerformance)
+        info = next(found, self.capabilities.ifPerformance)
         return info.powerUsage if preference == ExecutionPreference.LOW_POWER else info.execTime
 
     def wait(self) -> None:

@@ -7,7 +7,7 @@ import os
 
 from npusim.report.format import LogFormatter
 
-from . import functions_compilation, functions_execution, functions_model
+from . import functions_compilation, functions_execution, functions_model, functions_support
 from .codes import ResultCode
 from .entry import ENTRIES, call
 
@@ -24,6 +24,7 @@ __all__ = [
     "functions_compilation",
     "functions_execution",
     "functions_model",
+    "functions_support",
     "start_logging",
 ]
 

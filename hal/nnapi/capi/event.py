@@ -16,6 +16,7 @@ from ..execution.tasks import Task, TaskPool
 from ..fence import FenceStatus
 from ..waiter import wait_all
 from .codes import ApiError, ResultCode, bad_data
+from .diagnostics import Mode
 from .execution import Execution
 from .running import Outcome, deadline_after
 
@@ -47,7 +48,7 @@ class Completion(Event):
         self._execution = execution
         self._over = threading.Event()
         self._outcome = Outcome(ResultCode.OP_FAILED)
-        computation = execution.begin()
+        computation = execution.begin(Mode.ASYNC)
         deadline = deadline_after(execution.timeout_ns)
         _submit(lambda: self._end(computation.run(deadline)), lambda: self._end(_GIVEN_UP))
 
@@ -81,7 +82,8 @@ class FencedCompletion(Event):
         self._handle = self._fence.dup()
         _close_with(self, self._handle[0])
         self._outcome = Outcome(ResultCode.OP_FAILED)
-        self._computation = execution.begin(fenced=True)  # from here on nothing is raised: the computation must end
+        # From here on nothing is raised: the computation must end.
+        self._computation = execution.begin(Mode.ASYNC_WITH_DEPS)
         self._deadline_ns = deadline_after(execution.timeout_ns)
         self._launched_ns = time.monotonic_ns()
         try:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from ..aidl.types import OMITTED, ExecutionConfig, Operand, TokenValuePair
 from ..types import LoopTimeoutDurationNs, OutputShape
-from . import extensions
+from . import diagnostics, extensions
 from .arguments import Argument, AtMemory, at_memory, at_pointer
 from .codes import NOT_AVAILABLE, ApiError, DurationCode, ResultCode, bad_data, bad_state
 from .compilation import Compilation
+from .diagnostics import Mode
 from .kinds import is_specified
 from .memory import AnyMemory, RoleMemory
 from .pointers import OperandTypeValue
@@ -46,6 +47,7 @@ class Execution:
         self._computation: Computation | None = None
         self._outcome: Outcome | None = None
         self._waited_ns = 0
+        self._mode, self._began_ns = Mode.SYNC, 0
         self._lock = threading.Lock()
 
     # Arguments
@@ -132,7 +134,7 @@ class Execution:
 
     def compute(self, run_step: RunStep | None = None) -> None:
         """Compute, and return when done. Raises ApiError with the result code."""
-        computation = self.begin()
+        computation = self.begin(Mode.SYNC if run_step is None else Mode.BURST)
         outcome = Outcome(ResultCode.OP_FAILED, "the computation was interrupted")
         try:
             outcome = computation.run(deadline_after(self.timeout_ns), run_step)
@@ -140,14 +142,14 @@ class Execution:
             self.end(outcome)
         self.check()
 
-    def begin(self, *, fenced: bool = False) -> Computation:
+    def begin(self, mode: Mode) -> Computation:
         """Start computing. Raises ApiError: BAD_STATE; BAD_DATA if an argument is not set, or if the size of an output
-        of a ``fenced`` execution is unknown. An error also completes the execution."""
+        of an execution with dependencies is unknown. An error also completes the execution."""
         with self._lock:
             if self._state is State.COMPUTATION or (self._state is State.COMPLETED and not self._reusable):
                 raise bad_state(f"the execution {self._state.value}")
             try:
-                if fenced:
+                if mode is Mode.ASYNC_WITH_DEPS:
                     self._check_outputs_specified()
                 if self._computation is None:
                     self._computation = self._make()
@@ -155,6 +157,7 @@ class Execution:
                 self._state, self._outcome = State.COMPLETED, Outcome(error.code, error.message)
                 raise
             self._state = State.COMPUTATION
+            self._mode, self._began_ns = mode, diagnostics.started_ns()
             return self._computation
 
     def end(self, outcome: Outcome, waited_ns: int = 0) -> None:
@@ -162,6 +165,7 @@ class Execution:
         with self._lock:
             self._outcome, self._waited_ns = outcome, waited_ns
             self._state = State.COMPLETED
+        diagnostics.executed(self.compilation, outcome.code, self._began_ns, self._mode, outcome.timing)
 
     def check(self) -> None:
         """Raise ApiError with the result code of the computation unless it succeeded."""

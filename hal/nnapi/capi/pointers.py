@@ -86,6 +86,11 @@ def read_u32s(address: int, count: int, most: int, what: str) -> tuple[int, ...]
     return _read_array(ctypes.c_uint32, address, count, most, what)
 
 
+def read_i32s(address: int, count: int, most: int, what: str) -> tuple[int, ...]:
+    """``count`` signed numbers. Raises ApiError as ``read_u32s`` does."""
+    return _read_array(ctypes.c_int32, address, count, most, what)
+
+
 def read_handles(address: int, count: int, most: int, what: str) -> tuple[int, ...]:
     """``count`` handles from an array of pointers. Raises ApiError as ``read_u32s`` does."""
     return _read_array(ctypes.c_uint64, address, count, most, what)

@@ -18,7 +18,7 @@ from ..border import never_raises, nothing, older_status, status_of
 from ..cache import files as cache
 from ..execution.deadline import Clock, TimePoint, deadline_of, steady_clock
 from ..execution.engine import Engine
-from ..operations.versions import V1_0, V1_1, V1_2, V1_3, Version
+from ..operations.versions import NEWEST, V1_0, V1_1, V1_2, V1_3, Version
 from ..types import (
     BufferDesc,
     BufferRole,
@@ -47,28 +47,39 @@ def open_device(
     clock: Clock = steady_clock,
     state_dir: str | os.PathLike[str] | None = None,
     faults: Faulty | None = None,
+    strict_float32: bool = False,
 ) -> Device:
     """Open the driver of one simulated device.
 
     ``config``: a name from ``configs/``, a path or a Config. ``clock``: nanoseconds of the steady clock, for deadlines.
     ``state_dir``: the directory for the key of the compilation cache, by default the user's state directory.
-    ``faults``: a fault script for the device, by default the file named by ``$NPUSIM_FAULTS``. Raises ConfigError.
+    ``faults``: a fault script for the device, by default the file named by ``$NPUSIM_FAULTS``. ``strict_float32``:
+    compute models with relaxed FLOAT32 in FLOAT32, too; by default they are computed in FLOAT16 where that is faster,
+    or the only way. Raises ConfigError.
 
     The methods of the device raise nothing, except that :meth:`Device.close` finally raises UsageError if a fault has
     not happened.
     """
-    return Device(load_config(config), clock, None if state_dir is None else Path(state_dir), faults or faults_asked())
+    return Device(
+        load_config(config),
+        clock,
+        None if state_dir is None else Path(state_dir),
+        faults or faults_asked(),
+        strict_float32,
+    )
 
 
 class Device:
     """IDevice. Methods have the arguments and results of the interface, in its order, and never raise."""
 
-    def __init__(self, config: Config, clock: Clock, state_dir: Path | None, faults: Faulty | None) -> None:
+    def __init__(
+        self, config: Config, clock: Clock, state_dir: Path | None, faults: Faulty | None, strict_float32: bool
+    ) -> None:
         # Before any model, because a model that names an unregistered extension is refused.
         extensions.load_entry_points()
         self.config = config
         self._state_dir = state_dir
-        self._engine = Engine(Executor(config, faults=faults), clock)
+        self._engine = Engine(Executor(config, faults=faults), clock, strict=strict_float32)
 
     def __enter__(self) -> Self:
         return self
@@ -162,15 +173,16 @@ class Device:
         """Not part of the interface: ``getSupportedOperations`` of any version."""
         self._engine.check_available()
         with self._engine.limited(None, "getSupportedOperations"):  # the caller may have its own limit
-            return ErrorStatus.NONE, [
-                operation.supported for operation in explain(self._engine.executor, model, version)
-            ]
+            return ErrorStatus.NONE, [operation.supported for operation in self._explained(model, version)]
 
     @never_raises(list)
     def explain(self, model: Model) -> tuple[ErrorStatus, list[OperationSupport]]:
         """Not part of the interface: for each operation of the main subgraph whether it is supported, and why not."""
         self._engine.check_available()
-        return ErrorStatus.NONE, explain(self._engine.executor, model)
+        return ErrorStatus.NONE, self._explained(model, NEWEST)
+
+    def _explained(self, model: Model, version: Version) -> list[OperationSupport]:
+        return explain(self._engine.executor, model, version, strict=self._engine.time_ps is None)
 
     # Preparing models
 

@@ -26,17 +26,21 @@ class OperationSupport:
     reason: str = ""
 
 
-def explain(executor: Executor, model: Model, version: Version = NEWEST) -> list[OperationSupport]:
+def explain(
+    executor: Executor, model: Model, version: Version = NEWEST, *, strict: bool = False
+) -> list[OperationSupport]:
     """The support of each operation of the main subgraph, in order. Unsupported ones are logged, one line each.
 
-    An operation whose constants are in unreadable memory is not supported. Raises InvalidModelError, and FileCutError
-    for a file that is truncated during the call.
+    An operation whose constants are in unreadable memory is not supported. ``strict``: relaxed models are computed in
+    FLOAT32. Raises InvalidModelError, and FileCutError for a file that is truncated during the call.
     """
     own = own_model(model, version)
     unreadable: dict[int, str] = {}
     constants, vocabulary = constants_of(own, unreadable), vocabulary_of(own)
     compile_here = compiler(executor.programs, scope_of(own), constants.confirm, needed=False)
-    reasons = Support(own, constants, vocabulary, executor.config, compile_here, unreadable).unsupported()
+    half = own.relaxComputationFloat32toFloat16 and not strict
+    support = Support(own, constants, vocabulary, executor.config, compile_here, unreadable, half=half)
+    reasons = support.unsupported()
     constants.confirm()
     found = [
         OperationSupport(number, operation_name(operation.type), number not in reasons, reasons.get(number, ""))

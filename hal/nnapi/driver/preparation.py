@@ -114,7 +114,7 @@ class Preparation:
                     poll()  # it may have waited for a thread
                     refuse_unknown(own, vocabulary)
                     compile_here = compiler(self._programs, scope_of(own), constants.confirm)
-                    plan = Plan(own, constants, vocabulary, compile_here, self._drop)
+                    plan = Plan(own, constants, vocabulary, compile_here, self._drop, time_ps=self._timer(own))
                     try:
                         plan.prepare()
                         constants.confirm()
@@ -136,14 +136,19 @@ class Preparation:
         def work() -> PreparedModel:
             with kept, self._limited():
                 poll()
-                model, constants, records = kept.read()
+                model, constants, records = kept.read(strict=self._engine.time_ps is None)
                 poll()
-            plan = Plan(model, constants, vocabulary_of(model), compiler(self._programs), self._drop)
+            compile_here, vocabulary = compiler(self._programs), vocabulary_of(model)
+            plan = Plan(model, constants, vocabulary, compile_here, self._drop, time_ps=self._timer(model))
             plan.load(records)
             self._programs.acquire(plan.programs())
             return self._prepared(model, plan)
 
         return work
+
+    def _timer(self, model: Model) -> Callable[[Program], int] | None:
+        """The time of a program, with which a relaxed model is compiled for FLOAT16, too; None for any other."""
+        return self._engine.time_ps if model.relaxComputationFloat32toFloat16 else None
 
     def _limited(self) -> AbstractContextManager[None]:
         return self._engine.limited(self._deadline, "preparation")

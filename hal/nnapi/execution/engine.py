@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from npusim.hw.config import Config
 from npusim.polling import polled
-from npusim.runtime import Executor
+from npusim.program import Program
+from npusim.runtime import Executor, Session
 
 from ..buffers.tracker import BufferTracker
 from ..errors import StatusError
@@ -40,16 +43,18 @@ class Engine:
     """State shared by executions, and objects to notify when the device is closed.
 
     ``waits`` has strong references: an execution that only its fences refer to must live until they are signalled.
-    ``bursts`` has weak ones: a burst ends when its client drops it.
+    ``bursts`` has weak ones: a burst ends when its client drops it. ``time_ps``: the time of a program on the device;
+    None if relaxed models are computed in FLOAT32.
     """
 
-    def __init__(self, executor: Executor, clock: Clock) -> None:
+    def __init__(self, executor: Executor, clock: Clock, *, strict: bool = False) -> None:
         self.executor = executor
         self.clock = clock
         self.buffers = BufferTracker(executor)
         self.tasks = TaskPool(MAX_THREADS, f"nnapi-{executor.config.name}")
         self.waits: set[Waiting] = set()
         self.bursts: weakref.WeakSet[Serving] = weakref.WeakSet()
+        self.time_ps = None if strict else functools.partial(program_time_ps, executor.config)
         self.closed = False
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -103,3 +108,9 @@ class Engine:
         status = self.executor.status
         if status != AVAILABLE:
             raise StatusError(ErrorStatus.DEVICE_UNAVAILABLE, f"the device is {status}")
+
+
+def program_time_ps(config: Config, program: Program) -> int:
+    """Picoseconds of a run of a program on a device of its own."""
+    with Session(config, cache_dir=False) as session:
+        return session.run(program, timing_only=True).time_ps

@@ -18,6 +18,9 @@ from ..types import FusedActivationFunc, Operand, OperandType
 from .signature import type_name
 from .view import QUANTISED, STORAGE, Array, OpView, Shape
 
+_PRODUCTS = ("conv", "conv_transpose", "matmul")
+"""Operators of the matrix unit."""
+
 
 class InvalidOperationError(Exception):
     """The operands contradict each other in shapes or values that became known only at execution."""
@@ -28,7 +31,8 @@ class Lowering(Emitter):
 
     Tensors are in storage form: a quantised operand is a tensor of integers with a scale and a zero point.
     ``read(operand)`` gives an operand as a tensor, ``look(operand)`` its value or None while it is unknown; ``absent``:
-    operands without a value in this execution.
+    operands without a value in this execution. ``half``: products of FLOAT32 are computed as FLOAT16, also within
+    operations that widen their operands.
     """
 
     def __init__(
@@ -39,18 +43,18 @@ class Lowering(Emitter):
         read: Callable[[int], Tensor],
         look: Callable[[int], Array | None],
         *,
-        relaxed: bool = False,
+        half: bool = False,
         absent: Collection[int] = (),
     ) -> None:
         super().__init__(builder, operation_label(view))
         self.view = view
-        self.relaxed = relaxed
         self.results: dict[int, Tensor] = {}
         self.counts: dict[int, Tensor] = {}
         self._shapes = shapes
         self._read = read
         self._look = look
         self._absent = absent
+        self._half = half
 
     # Inputs
 
@@ -149,7 +153,12 @@ class Lowering(Emitter):
 
     # Operators
 
-    add = Emitter.emit
+    def add(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any] | None = None) -> Tensor:
+        """Add an operator and return its output."""
+        if self._half and kind in _PRODUCTS and all(each is None or each.dtype is DType.FLOAT32 for each in inputs):
+            halves = [None if each is None else self.cast(each, DType.FLOAT16) for each in inputs]
+            return self.cast(self.emit(kind, halves, attrs), DType.FLOAT32)
+        return self.emit(kind, inputs, attrs)
 
     def add_all(self, kind: str, inputs: Sequence[Tensor | None], attrs: Mapping[str, Any]) -> list[Tensor]:
         """Add an operator with several outputs."""

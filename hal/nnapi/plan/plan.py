@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from npusim.plan import Compile, Drop, Record, SegmentPlan, Situation, Value, Values
+from npusim.errors import CompileError, UnsupportedError
+from npusim.plan import Compile, Drop, Record, Segment, SegmentPlan, Situation, Value, Values
 from npusim.program import Program
 
 from ..operations.constants import Constants
@@ -22,7 +23,8 @@ _log = logging.getLogger("hal.nnapi")
 class Plan(SegmentPlan):
     """Executes one subgraph of a model; thread-safe.
 
-    ``index``: None for the main subgraph, else its number among the referenced ones.
+    ``index``: None for the main subgraph, else its number among the referenced ones. ``time_ps``: the time of a program
+    on the device. With it, segments are compiled with FLOAT32 and with FLOAT16, and the faster program is used.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class Plan(SegmentPlan):
         drop: Drop = lambda program: None,
         index: int | None = None,
         family: dict[int, Plan] | None = None,
+        time_ps: Callable[[Program], int] | None = None,
     ) -> None:
         self.model = model
         self.subgraph: Subgraph = model.main if index is None else model.referenced[index]
@@ -41,6 +44,7 @@ class Plan(SegmentPlan):
         self.vocabulary = vocabulary
         self.index = index
         self._family: dict[int, Plan] = {} if family is None else family
+        self.time_ps = time_ps
         super().__init__(steps_of(self.subgraph), compile, drop)
 
     # Preparation
@@ -82,14 +86,15 @@ class Plan(SegmentPlan):
         """The plan of a referenced subgraph, shared by all references."""
         plan = self._family.get(index)
         if plan is None:  # if two threads arrive here at once, one creates a plan in vain
-            fresh = Plan(self.model, self.constants, self.vocabulary, self._compile, self._drop, index, self._family)
+            given = self.model, self.constants, self.vocabulary, self._compile, self._drop
+            fresh = Plan(*given, index, self._family, self.time_ps)
             plan = self._family.setdefault(index, fresh)
         return plan
 
     # Execution
 
-    def builder(self, start: int, situation: Situation) -> OperationBuilder:
-        """See SegmentPlan."""
+    def builder(self, start: int, situation: Situation, *, half: bool = False) -> OperationBuilder:
+        """See SegmentPlan. ``half``: see OperationBuilder."""
         name = "main" if self.index is None else f"referenced {self.index}"
         return OperationBuilder(
             self.subgraph,
@@ -99,9 +104,28 @@ class Plan(SegmentPlan):
             situation.shapes,
             situation.known,
             absent=situation.absent,
-            relaxed=self.model.relaxComputationFloat32toFloat16,
+            half=half,
             name=f"{name} from operation {start}",
         )
+
+    def compiled(self, start: int, situation: Situation) -> tuple[Segment, Program | None]:
+        """See SegmentPlan: with FLOAT16 where that is allowed, and is faster or the only way."""
+        if self.time_ps is None:
+            return super().compiled(start, situation)
+        try:
+            exact = super().compiled(start, situation)
+        except (UnsupportedError, CompileError):
+            return self.compiled_by(self.builder(start, situation, half=True))
+        try:
+            half = self.compiled_by(self.builder(start, situation, half=True))
+        except (UnsupportedError, CompileError):
+            return exact
+        if exact[1] is None or half[1] is None:
+            return exact
+        best, other = (half, exact) if self.time_ps(half[1]) < self.time_ps(exact[1]) else (exact, half)
+        if other[1] is not None and other[1] is not best[1]:
+            self._drop(other[1])
+        return best
 
     def describe(self, step: int) -> tuple[str, str]:
         """See SegmentPlan."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.dtypes import dtype_of
+from npusim.dtypes import DType, dtype_of
 from npusim.errors import ModelError, UnsupportedError
 from npusim.graph import Tensor
 from npusim.ops.build import GraphBuilder
@@ -18,7 +18,7 @@ from ..operations import Definition
 from ..operations.lowering import InvalidOperationError, Lowering, operation_label
 from ..operations.signature import operation_name, type_name
 from ..operations.view import SCALARS, Constants, OpView, dims_of
-from ..types import Operand, OperationType, Subgraph
+from ..types import Operand, OperandType, OperationType, Subgraph
 
 CONTROL = (OperationType.IF, OperationType.WHILE)
 
@@ -59,7 +59,8 @@ def steps_of(subgraph: Subgraph) -> PlanSteps:
 class OperationBuilder(SegmentBuilder):
     """Lowers operations of one subgraph.
 
-    ``known``: values that the host has read. ``absent``: operands without a value in this execution.
+    ``known``: values that the host has read. ``absent``: operands without a value in this execution. ``half``: compute
+    FLOAT32 as FLOAT16, with operations in the form that takes FLOAT16. Values keep their type between segments.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class OperationBuilder(SegmentBuilder):
         shapes: Mapping[int, Shape],
         known: Mapping[int, Array],
         *,
-        relaxed: bool,
+        half: bool = False,
         name: str,
         stop: int | None = None,
         absent: Collection[int] = (),
@@ -82,8 +83,9 @@ class OperationBuilder(SegmentBuilder):
         self._vocabulary = vocabulary
         self._known = known
         self._absent = absent
-        self._relaxed = relaxed
+        self._exact = exact_steps(subgraph) if half else range(len(subgraph.operations))
         self._tensors: dict[int, Tensor] = {}
+        self._halves: dict[int, Tensor] = {}
 
     def is_decision(self, step: int) -> bool:
         """See SegmentBuilder."""
@@ -105,8 +107,10 @@ class OperationBuilder(SegmentBuilder):
 
     def _lower(self, view: OpView) -> None:
         definition = self._vocabulary.definition_of(view)
+        halved = None if view.index in self._exact else halved_view(view, definition, self._constants)
+        view, read = (view, self._read) if halved is None else (halved, self._read_half)
         lowering = Lowering(
-            view, self.builder, self.shapes, self._read, self._look, relaxed=self._relaxed, absent=self._absent
+            view, self.builder, self.shapes, read, self._look, half=halved is not None, absent=self._absent
         )
         for number in view.operation.inputs:
             if number not in self.shapes and number not in self._absent:
@@ -120,6 +124,9 @@ class OperationBuilder(SegmentBuilder):
             if number not in lowering.counts:
                 check_declared(view.outputs[index], tensor.shape, f"output {index}")
             self.shapes[number] = tensor.shape
+            if self._subgraph.operands[number].type != view.outputs[index].type:
+                self._halves[number] = tensor
+                tensor = lowering.cast(tensor, DType.FLOAT32)
             self.made[number] = self._tensors[number] = tensor
         for number, count in lowering.counts.items():
             self.add_count(number, count, view.index)
@@ -162,6 +169,64 @@ class OperationBuilder(SegmentBuilder):
                 self.inputs[number] = tensor
             self._tensors[number] = tensor
         return tensor
+
+    def _read_half(self, number: int) -> Tensor:
+        """A float operand as FLOAT16; others as they are."""
+        tensor = self._halves.get(number)
+        if tensor is None:
+            tensor = self._read(number)
+            if tensor.dtype is DType.FLOAT32:
+                if tensor.data is not None:  # numbers out of range, such as masks, become the largest ones
+                    tensor = self.builder.const(np.clip(tensor.data, -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16))
+                else:
+                    tensor = self.builder.add("cast", [tensor], {"to": DType.FLOAT16}, f"half of {tensor.name}")
+                self._halves[number] = tensor
+        return tensor
+
+
+_LARGEST_HALF = float(np.finfo(np.float16).max)
+_HALF: Mapping[int, OperandType] = {
+    OperandType.TENSOR_FLOAT32: OperandType.TENSOR_FLOAT16,
+    OperandType.FLOAT32: OperandType.FLOAT16,
+}
+_EXACT = frozenset({OperationType.LSH_PROJECTION, OperationType.CAST})
+"""Operations on bits and between types: rounded numbers would give other bits and other indices."""
+
+
+def exact_steps(subgraph: Subgraph) -> set[int]:
+    """The operations that must compute in FLOAT32 although others may not: those on exact numbers, and those that
+    compute these numbers."""
+    steps: set[int] = set()
+    exact: set[int] = set()
+    for step in reversed(range(len(subgraph.operations))):
+        operation = subgraph.operations[step]
+        if operation.type in _EXACT or not exact.isdisjoint(operation.outputs):
+            steps.add(step)
+            exact.update(operation.inputs)
+    return steps
+
+
+def halved_view(view: OpView, definition: Definition, constants: Constants) -> OpView | None:
+    """An operation on FLOAT32 with its operands as FLOAT16. Scalars keep their exact value. None if the operation has
+    no float operands, or no such form."""
+    operands = [*view.inputs, *view.outputs]
+    if not any(operand.type in _HALF for operand in operands):
+        return None
+    originals: dict[int, Operand] = {}
+
+    def halved(operand: Operand) -> Operand:
+        if operand.type not in _HALF:
+            return operand
+        changed = replace(operand, type=_HALF[operand.type])
+        originals[id(changed)] = operand
+        return changed
+
+    found = OpView(
+        view.subgraph, view.operation, lambda operand: constants(originals.get(id(operand), operand)), view.index
+    )
+    found.inputs = [halved(operand) for operand in view.inputs]
+    found.outputs = [halved(operand) for operand in view.outputs]
+    return found if definition.problem(found) is None else None
 
 
 def check_declared(operand: Operand, shape: Shape, where: str) -> None:

@@ -25,6 +25,7 @@ class Support:
     """Examines one model for one device.
 
     ``compile``: compiles a graph and may cache the program. ``unreadable``: pools that cannot be read, with the reason.
+    ``half``: whether FLOAT32 may be computed as FLOAT16.
     """
 
     def __init__(
@@ -35,6 +36,8 @@ class Support:
         config: Config,
         compile: Callable[[Graph], Program],
         unreadable: Mapping[int, str] = MappingProxyType({}),
+        *,
+        half: bool = False,
     ) -> None:
         self._model = model
         self._constants = constants
@@ -42,11 +45,18 @@ class Support:
         self._config = config
         self._compile = compile
         self._unreadable = unreadable
+        self._may_be_half = half
+        self._half = False
         self._examined: dict[int, Reasons] = {}
 
     def unsupported(self) -> Reasons:
         """Reasons by number of the main subgraph's operation; empty if everything is supported."""
-        return self._examine(self._model.main)
+        reasons = self._examine(self._model.main)
+        if reasons and self._may_be_half:
+            self._half = True
+            self._examined.clear()
+            reasons = min(reasons, self._examine(self._model.main), key=len)
+        return reasons
 
     def _examine(self, subgraph: Subgraph) -> Reasons:
         reasons: Reasons = {}
@@ -152,7 +162,7 @@ class Support:
             shapes,
             {},
             stop=stop,
-            relaxed=self._model.relaxComputationFloat32toFloat16,
+            half=self._half,
             name=f"operations from {start}",
         )
 

@@ -13,11 +13,13 @@ import numpy as np
 from hal.abi import INCLUDE, LIB
 
 HEADER = INCLUDE / "NeuralNetworks.h"
+SUPPORT_HEADER = INCLUDE / "NeuralNetworksSupportLibraryImpl.h"
 LIBRARY = LIB / "libneuralnetworks.so"
 ADDEND, TENS = np.arange(4, dtype=np.float32), np.full(4, 10, np.float32)
 os.environ.setdefault("NPUSIM_NNAPI_DEVICES", "edge,tiny")
 
 _PROTOTYPE = re.compile(r"^(\w+) (ANeuralNetworks\w+)\(([^;]*)\);", re.MULTILINE)
+_MEMBER = re.compile(r"^    ([\w ]+?) \*?\(\*(\w+)\)\(\s*([^;]*)\);", re.MULTILINE)
 _CONSTANT = re.compile(r"^ +(ANEURALNETWORKS_\w+) = (\d+),", re.MULTILINE)
 _PLAIN: Mapping[str, Any] = {
     "int": ctypes.c_int, "int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "uint16_t": ctypes.c_uint16,
@@ -30,6 +32,15 @@ def prototypes() -> dict[str, tuple[str, list[str]]]:
     """Return the result type and parameters of every function in the header."""
     found = {}
     for result, name, parameters in _PROTOTYPE.findall(HEADER.read_text("utf-8")):
+        words = " ".join(parameters.split())
+        found[name] = (result, [] if words == "void" else words.split(", "))
+    return found
+
+
+def members() -> dict[str, tuple[str, list[str]]]:
+    """Return the result type and parameters of each function in the support library's table, in its order."""
+    found = {}
+    for result, name, parameters in _MEMBER.findall(SUPPORT_HEADER.read_text("utf-8")):
         words = " ".join(parameters.split())
         found[name] = (result, [] if words == "void" else words.split(", "))
     return found
@@ -94,6 +105,21 @@ class Api:
         self.ok(name, *arguments, ctypes.byref(handle))
         assert handle.value
         return handle.value
+
+
+class TableApi(Api):
+    """The functions of the support library's table, and no others."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(str(LIBRARY))
+        library.ANeuralNetworks_getSLDriverImpl.restype = ctypes.c_void_p
+        table = members()
+        words = (ctypes.c_void_p * (1 + len(table))).from_address(library.ANeuralNetworks_getSLDriverImpl())
+        self.level = words[0]
+        for place, (name, (result, parameters)) in enumerate(table.items(), 1):
+            if not name.startswith("SL_"):
+                made = ctypes.CFUNCTYPE(_PLAIN[result], *(_ctype(parameter) for parameter in parameters))
+                setattr(self, name.removeprefix("ANeuralNetworks").lstrip("_"), made(words[place]))
 
 
 def operand_type(kind: str | int, dims: Sequence[int] = (), scale: float = 0.0, zero: int = 0) -> OperandType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,19 +137,21 @@ def run(
 ) -> list[Array]:
     """Return the outputs of a valid and supported operation in storage form.
 
-    They are computed by the reference operators, or on a simulated device if ``config`` is given.
+    They are computed by the reference operators, or on a simulated device if ``config`` is given; if ``relaxed``, with
+    FLOAT16.
     """
     wrong = problem(kind, inputs, outputs)
     assert wrong is None, wrong
     model = build(kind, inputs, outputs)
-    model.relaxComputationFloat32toFloat16 = relaxed
     constants, vocabulary, backend = Constants(model), Vocabulary(REGISTRY, STORAGE), HostBackend()
+    times = itertools.count()  # a plan asks for the time of the program with FLOAT16 first
     if config is not None:
         session = Session(config, cache_dir=False)
         backend = SessionBackend(session)
-        unsupported = Support(model, constants, vocabulary, session.config, backend.compile).unsupported()
+        unsupported = Support(model, constants, vocabulary, session.config, backend.compile, half=relaxed).unsupported()
         assert not unsupported, f"{session.config.name} does not support it: {unsupported}"
-    plan = Plan(model, constants, vocabulary, backend.compile)
+    time_ps = (lambda program: next(times)) if relaxed else None
+    plan = Plan(model, constants, vocabulary, backend.compile, time_ps=time_ps)
     values = [each.value for each in inputs if each.lifetime == OperandLifeTime.SUBGRAPH_INPUT]
     results = plan.execute(backend, values, [lambda shape, dtype: None] * len(outputs), 10**9)
     return [np.asarray(array) for array in results]

@@ -6,6 +6,7 @@ As a command: ``python -m tests.support.nnapi_examples.running [--device CONFIG]
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 import traceback
@@ -129,10 +130,12 @@ class SessionBackend(HostBackend):
         return self.time_ps
 
 
-def run_example(rec: Record, get: Get, backend: HostBackend) -> list[str]:
-    """Execute an example and return the differences of its outputs."""
+def run_example(rec: Record, get: Get, backend: HostBackend, *, half: bool = False) -> list[str]:
+    """Execute an example and return the differences of its outputs. ``half``: compute FLOAT32 as FLOAT16."""
     model, inputs, expected = build_model(rec, get)
-    plan = Plan(model, Constants(model), Vocabulary(REGISTRY, STORAGE), backend.compile)
+    times = itertools.count()  # a plan asks for the time of the program with FLOAT16 first
+    time_ps = (lambda program: next(times)) if half else None
+    plan = Plan(model, Constants(model), Vocabulary(REGISTRY, STORAGE), backend.compile, time_ps=time_ps)
     kinds = [model.main.operands[number].type for number in model.main.inputIndexes]
     given = [None if a is None else a.astype(STORAGE[kind]) for a, kind in zip(inputs, kinds, strict=True)]
     results = plan.execute(backend, given, [lambda shape, dtype: None] * len(expected), 10**9)

@@ -17,6 +17,7 @@ from hal.nnapi.aidl.types import OMITTED
 from hal.nnapi.capi import event as events
 from hal.nnapi.capi import running
 from hal.nnapi.capi.codes import ApiError, ResultCode
+from hal.nnapi.capi.diagnostics import Mode
 from hal.nnapi.capi.running import Outcome
 from hal.nnapi.errors import StatusError
 from hal.nnapi.types import ErrorStatus
@@ -269,8 +270,8 @@ class Launched:
         self.deadlines: list[int] = []
         self.ended: list[tuple[Outcome, int]] = []
 
-    def begin(self, *, fenced: bool = False) -> Launched:
-        assert fenced
+    def begin(self, mode: Mode) -> Launched:
+        assert mode is Mode.ASYNC_WITH_DEPS
         return self
 
     def run(self, deadline_ns: int) -> Outcome:
