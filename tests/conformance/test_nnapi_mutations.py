@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
 import pytest
 
-from hal.nnapi.types import DataLocation, Model, Operation
+from hal.nnapi import open_device
+from hal.nnapi.aidl.types import PrepareModelConfig
+from hal.nnapi.types import DataLocation, ErrorStatus, Model, Operation
 from hal.nnapi.types import OperandLifeTime as Life
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as Op
 from hal.nnapi.validation import validate_model
+from tests.support.nnapi.client import aidl_prepare
+from tests.support.nnapi.one_operation import build, given, i32, result, scalar, vector
 from tests.support.nnapi.valid_models import ALL, NO_ACTIVATION, chain, constant, operand, subgraph
 from tests.support.nnapi_examples.examples import VECTORS, available, build_model, examples
 from tests.support.nnapi_examples.mutants import KINDS, Mutant, mutants, refusal, valid_models
@@ -106,6 +111,75 @@ def test_an_operand_of_another_type_is_legal_in_itself(kind: T) -> None:
 
 def test_what_is_skipped_is_named_by_operations() -> None:
     assert set(OPTIONAL_INPUTS) | set(ANYWHERE) | {kind for kind, _ in INPUT_TYPES} | set(OUTPUT_TYPES) <= set(Op)
+
+
+FIVE = (T.TENSOR_FLOAT32, T.TENSOR_FLOAT16, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
+BYTES = FIVE[3:]
+
+
+def newest() -> Iterator[tuple[str, Model]]:
+    """Yield models of the operations that feature levels 6 and 7 brought: every operand type, several shapes, alone and
+    behind another operation."""
+    for kind in FIVE:
+        scale = (0.5, 3) if kind in BYTES else ()
+        x = given(kind, np.zeros((2, 3)), *scale)
+        for dims in ((2, 3), ()):  # known and unknown dimensions of the output
+            y = result(kind, *scale, dims=dims)
+            yield f"REVERSE {kind.name}", build(Op.REVERSE, [x, vector([1])], [y])
+            for count in (1, 2):
+                stacked = result(kind, *scale, dims=(2, count, 3) if dims else ())
+                yield f"PACK {count} {kind.name}", build(Op.PACK, [i32(1), *[x] * count], [stacked])
+            for mode in (0, 1):
+                pads, padded = vector([[0, 0], [1, 2]]), result(kind, *scale, dims=(2, 6) if dims else ())
+                yield f"MIRROR_PAD {mode} {kind.name}", build(Op.MIRROR_PAD, [x, pads, i32(mode)], [padded])
+            if kind != T.TENSOR_QUANT8_ASYMM:
+                for swapped in (False, True):
+                    b = given(kind, np.zeros((3, 2)), *scale)
+                    made = result(kind, *scale, dims=(3, 3) if swapped else (2, 2) if dims else ())
+                    flags = [scalar(T.BOOL, swapped)] * 2
+                    yield f"BATCH_MATMUL {kind.name}", build(Op.BATCH_MATMUL, [x, b, *flags], [made])
+    for kind in BYTES:
+        yield f"RSQRT {kind.name}", build(Op.RSQRT, [given(kind, np.ones(4), 0.5, 3)], [result(kind, 0.25, 1)])
+    x = given(T.TENSOR_INT32, np.zeros((2, 3)))
+    yield "RESHAPE of integers", build(Op.RESHAPE, [x, vector([3, 2])], [result(T.TENSOR_INT32, dims=(3, 2))])
+
+
+def behind_an_addition(model: Model) -> Model | None:
+    """Return the model with its first input made by an ADD; None if it has no such input."""
+    main = model.main
+    first = main.inputIndexes[0]
+    operands = [replace(each) for each in main.operands]
+    if not operands[first].dimensions:
+        return None
+    count, kind = len(operands), operands[first]
+    operands[first] = replace(kind, lifetime=Life.TEMPORARY_VARIABLE)
+    operands += [replace(kind, lifetime=Life.SUBGRAPH_INPUT), replace(kind, lifetime=Life.SUBGRAPH_INPUT)]
+    values = bytes(model.operandValues)
+    operands.append(constant(T.INT32, [], len(values), 4))
+    addition = Operation(Op.ADD, [count, count + 1, count + 2], [first])
+    return Model(subgraph(operands, [addition, *main.operations]), operandValues=values + NO_ACTIVATION)
+
+
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_mutants_of_the_newest_operations_are_refused(step: int) -> None:
+    count = 0
+    for name, model in newest():
+        for made in filter(None, (model, behind_an_addition(model))):
+            validate_model(made)
+            for mutant in islice(mutants(made), count % step, None, step):
+                assert refusal(mutant), f"{name}: {mutant.what}"
+                count += 1
+    assert count > 20_000 // step
+
+
+def test_the_aidl_interface_refuses_them_at_the_launch_and_in_the_callback() -> None:
+    with open_device("tiny") as device:
+        for name, model in newest():
+            chosen = [mutant for mutant in mutants(model) if mutant.kind != "numberOfConsumers"][::40]
+            for mutant in chosen:
+                config = PrepareModelConfig(mutant.preference, mutant.priority)
+                found = aidl_prepare(device, mutant.model, config)
+                assert found == (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.INVALID_ARGUMENT, None), (name, mutant.what)
 
 
 @pytest.mark.skipif(not available(), reason=f"no examples in {VECTORS}")

@@ -7,19 +7,32 @@ import enum
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..aidl.types import OMITTED, Timing
 from ..operations.view import QUANTISED
 from ..types import OperandType, OperationType
 from .codes import FEATURE_LEVEL, NOT_AVAILABLE, ResultCode
+from .devices import Device
 from .kinds import is_specified
 from .operands import BuiltModel, Referenced
 
-if TYPE_CHECKING:
-    from .compilation import Compilation
+
+class Compiled(Protocol):
+    """What is told of a compilation."""
+
+    @property
+    def model(self) -> BuiltModel:
+        """Its model."""
+
+    @property
+    def cached(self) -> bool:
+        """Whether the client has set a cache."""
+
+    def devices(self) -> Sequence[Device]:
+        """The devices that execute it."""
 
 
 class DataClass(enum.IntEnum):
@@ -86,14 +99,14 @@ def started_ns() -> int:
     return time.monotonic_ns()
 
 
-def compiled(compilation: Compilation, code: ResultCode, since_ns: int) -> None:
+def compiled(compilation: Compiled, code: ResultCode, since_ns: int) -> None:
     """Tell of a compilation that has ended."""
     told = _registered[0]
     if told.compilation is not None:
         _tell(told.compilation, told.context, compilation, code, [time.monotonic_ns() - since_ns], 0)
 
 
-def executed(compilation: Compilation, code: ResultCode, since_ns: int, mode: Mode, timing: Timing) -> None:
+def executed(compilation: Compiled, code: ResultCode, since_ns: int, mode: Mode, timing: Timing) -> None:
     """Tell of an execution that has ended."""
     told = _registered[0]
     if told.execution is not None:
@@ -105,7 +118,7 @@ def executed(compilation: Compilation, code: ResultCode, since_ns: int, mode: Mo
 def _tell(
     callback: Callable[[int, int], None],
     context: int,
-    compilation: Compilation,
+    compilation: Compiled,
     code: ResultCode,
     nanoseconds: list[int],
     mode: int,

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from hal.nnapi import open_device
+from hal.nnapi.operations.versions import NEWEST
 from hal.nnapi.operations.view import STORAGE
 from hal.nnapi.types import ErrorStatus, OperandLifeTime
 from hal.nnapi.types import OperandType as T
 from hal.nnapi.types import OperationType as O
 from tests.support.nnapi.allowed_types import FORMS, OUTPUT, QUANT, S
-from tests.support.nnapi.client import Frame, execute_sync, prepared_model
+from tests.support.nnapi.client import Frame, aidl_prepare, execute_sync
 from tests.support.nnapi.one_operation import build, given, result, run
 
 BLOCK = [[0, 0], [0, 0]]
@@ -23,6 +24,7 @@ ARGUMENTS = {
     O.SLICE: ([0, 1, 0], [1, 1, -1]), O.STRIDED_SLICE: ([0, 0, 2], [1, 2, -4], [1, 1, -1], 0, 0, 0),
     O.SPLIT: (1, 2), O.CONCATENATION: (2,), O.TILE: ([1, 2, 1],), O.GATHER: (2, [2, 0]), O.FILL: ([2, 3], 5),
     O.TOPK_V2: (2,), O.SPACE_TO_BATCH_ND: ([2, 2], BLOCK), O.BATCH_TO_SPACE_ND: ([1, 1],), O.CHANNEL_SHUFFLE: (3, 2),
+    O.REVERSE: ([2],), O.MIRROR_PAD: ([[0, 0], [1, 0], [0, 2]], 0), O.BATCH_MATMUL: (False, True),
 }  # fmt: skip
 """Inputs after the tensors of an operation, without an optional layout."""
 IMAGES = (O.SPACE_TO_DEPTH, O.DEPTH_TO_SPACE, O.SPACE_TO_BATCH_ND, O.BATCH_TO_SPACE_ND)
@@ -37,6 +39,9 @@ def tensor(kind, shape):
 
 def operands(operation, inputs, outputs):
     """Return inputs and outputs of these types that the operation accepts."""
+    if operation is O.PACK:
+        packed = [tensor(kind, (1, 2, 3)) for kind in inputs[1:]]
+        return [given(inputs[0], 1, const=True), *packed], [output(operation, kind) for kind in outputs]
     arguments = ARGUMENTS.get(operation, ())
     layout = operation in IMAGES and inputs[-1] is T.BOOL
     count = len(inputs) - len(arguments) - layout
@@ -64,10 +69,12 @@ def test_every_combination_runs_and_agrees_with_the_reference(device, operation)
     for inputs, outputs in FORMS[operation]:
         taken, made = operands(operation, inputs, outputs)
         model = build(operation, taken, made)
-        assert device.getSupportedOperations_1_3(model) == (ErrorStatus.NONE, [True]), inputs
+        assert device.supported(model, NEWEST) == (ErrorStatus.NONE, [True]), inputs
         wanted = run(operation, taken, made)
         frame = Frame([each.value for each in taken if not is_constant(each)], [array.nbytes for array in wanted])
-        outcome = execute_sync(prepared_model(device, model), frame)
+        launched, status, prepared = aidl_prepare(device, model)
+        assert (launched, status) == (ErrorStatus.NONE, ErrorStatus.NONE), inputs
+        outcome = execute_sync(prepared.prepared, frame)
         assert outcome.status is ErrorStatus.NONE, inputs
         for index, (each, array) in enumerate(zip(made, wanted, strict=True)):
             got = outcome.array(index, STORAGE[each.type])
