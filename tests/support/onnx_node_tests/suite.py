@@ -164,7 +164,7 @@ def results() -> list[Case]:
 
 def on_record() -> frozenset[str]:
     """Return the names of the cases that the page lists as refused or random."""
-    rows = PATH.read_text(encoding="utf-8").partition("## What is refused")[2].splitlines()[4:]
+    rows = PATH.read_text(encoding="utf-8").partition("## What does not pass")[2].splitlines()[4:]
     return frozenset(f"test_{name}" for row in rows for name in row.rstrip("| ").rpartition("|")[2].split())
 
 
