@@ -13,9 +13,10 @@ from npusim.errors import UsageError
 from npusim.explore.axes import config_key
 from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.formula import DIMENSIONS, Formula
+from npusim.explore.recommend import estimate_errors, recommendation
 from npusim.hw.keys import Quantity
 from npusim.report.energy import joules, watts
-from npusim.report.format import counted, csv_text, duration, grouped, quantity, table
+from npusim.report.format import counted, csv_text, duration, grouped, percent, quantity, table
 from npusim.report.layers import shares
 from npusim.units import Dimension, show
 
@@ -33,7 +34,7 @@ def text(study: Study, top: int = 20) -> str:
         lines += _front(study, front[:top] if top else front)
         if top and len(front) > top:
             lines.append(f"... and {len(front) - top} more; --top 0 shows all")
-        lines += ["", *_best(study)]
+        lines += ["", *_best(study), "", recommended(study)]
     else:
         lines.append("No simulated design is feasible.")
     reasons = study.reasons()
@@ -42,6 +43,8 @@ def text(study: Study, top: int = 20) -> str:
         lines += ["", *table(("designs", "reason"), rows, right=">")]
         if len(reasons) > MOST_REASONS:
             lines.append(f"... and {len(reasons) - MOST_REASONS} more reasons; --csv has all")
+    if said := estimates_text(study):
+        lines += ["", f"estimates: {said}"]
     return "\n".join([*lines, *(f"note: {note}" for note in study.notes)])
 
 
@@ -81,13 +84,50 @@ def _best(study: Study) -> list[str]:
     rows = []
     for formula in study.space.objectives:
         row = study.best_row(formula.text)
-        keys = [axis.key for axis in study.space.axes]
-        base = [row.base] if len(study.space.bases) > 1 else []
-        how = ", ".join([*base, *(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)])
-        rows.append(
-            (f"least {formula.text}", _figure(study, row, formula.text), f"design {row.number}", how or row.base)
-        )
+        figure = _figure(study, row, formula.text)
+        rows.append((f"least {formula.text}", figure, f"design {row.number}", _settings(study, row)))
     return table(("", "", "", "with"), rows, right="<>")
+
+
+def recommended(study: Study) -> str:
+    """The recommendation as a paragraph; empty if no design is feasible."""
+    found = recommendation(study)
+    if found is None:
+        return ""
+    goals = [formula.text for formula in study.space.objectives]
+    figures = ", ".join(f"{name} {_figure(study, found.row, name)}" for name in goals)
+    parts = [f"Recommended: design {found.row.number} ({_settings(study, found.row)}): {figures}."]
+    if (bound := bound_by(found.row)) and found.next_best is not None:
+        rule = "the product of its objectives is the smallest" if len(goals) > 1 else f"its {goals[0]} is the lowest"
+        parts.append(f"Of the front, {rule}. It is bound by {bound}.")
+    elif bound:
+        parts.append(f"It is bound by {bound}.")
+    if found.next_best is not None:
+        changes = ", ".join(f"{100 * change:+.1f} % {name}" for name, change in found.changes.items())
+        where = f"design {found.next_best.number} ({_settings(study, found.next_best)})"
+        parts.append(f"The next best, {where}, has {changes or 'other objectives'}.")
+    for limit, count in found.excluded.items():
+        parts.append(f"The limit {limit} excludes {counted(count, 'design')}.")
+    if found.idle:
+        shown = ", ".join(f"{name} {figure_text('area', value)}" for name, value in found.idle.items())
+        share = percent(sum(found.idle.values()), found.row.area) if found.row.area else ""
+        parts.append(f"Area that no model uses: {shown}{f' = {share} of the device' if share else ''}.")
+    return " ".join(parts)
+
+
+def estimates_text(study: Study) -> str:
+    """The measured errors of the estimates; empty without estimates."""
+    return "; ".join(
+        f"{name} {percent(middle, 1)} off at the median, {percent(most, 1)} at most, of {counted(count, 'simulation')}"
+        for name, (middle, most, count) in estimate_errors(study).items()
+    )
+
+
+def _settings(study: Study, row: StudyRow) -> str:
+    """The base, if there are several, and the settings of a design."""
+    keys = [axis.key for axis in study.space.axes]
+    base = [row.base] if len(study.space.bases) > 1 else []
+    return ", ".join([*base, *(f"{_short(key, keys)} {value_text(study, row, key)}" for key in keys)]) or row.base
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
@@ -167,7 +207,7 @@ def si_text(formula: Formula, value: float) -> str:
 
 def bound_by(row: StudyRow) -> str:
     """The resources that each model waits for most, with their shares of its total time."""
-    found = [(each.model, shares(each.resources)) for each in row.figures if each.resources]
+    found = [(each.model, shares(each.resources, 2)) for each in row.figures if each.resources]
     return "; ".join(f"{model}: {text}" if len(row.figures) > 1 else text for model, text in found)
 
 
@@ -208,6 +248,11 @@ def to_json_dict(study: Study) -> dict[str, Any]:
         "front": study.front(),
         "best": {f.text: study.best(f.text)["design"] for f in study.space.objectives if study.feasible()},
         "reasons": study.reasons(),
+        "recommendation": None if (found := recommendation(study)) is None else found.to_json_dict(),
+        "estimates": {
+            name: {"median_error": middle, "largest_error": most, "count": count}
+            for name, (middle, most, count) in estimate_errors(study).items()
+        },
         "notes": study.notes,
         "provenance": {
             **study.facts,

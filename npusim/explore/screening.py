@@ -207,6 +207,14 @@ class EstimateTable:
         raw = self._figures[model, figure]
         return np.ones(len(raw)) if np.isnan(raw).all() else np.maximum(raw, 1.0)
 
+    def known(self, model: str, number: int) -> dict[str, float]:
+        """The estimated figures of a design by name; empty if it was not estimated."""
+        place = self.place.get(number)
+        if place is None:
+            return {}
+        found = {figure: float(self._figures[model, figure][place]) for figure in OF_MODELS}
+        return {figure: value for figure, value in found.items() if math.isfinite(value)}
+
     def values(self, corrections: Mapping[tuple[str, str], Floats]) -> dict[str, Any]:
         """The values of the names in formulas, as columns. ``corrections``: factors by model and figure."""
         weights = self._objectives.weights

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.errors import UsageError, shown
-from npusim.explore.figures import ESTIMATED, FAILED, REFUSED, SIMULATED, ModelFigures, StudyRow
+from npusim.explore.figures import ESTIMATED, FAILED, OF_MODELS, REFUSED, SIMULATED, ModelFigures, StudyRow
 from npusim.trusted_files import open_descriptor, state_directory, user_key
 from npusim.untrusted import FileKind
 
@@ -37,7 +37,7 @@ CREATE TABLE designs (
 CREATE TABLE figures (
     number INTEGER NOT NULL REFERENCES designs, model TEXT NOT NULL, latency NUMERIC NOT NULL, cycles INTEGER,
     dram_bytes NUMERIC, energy NUMERIC, power NUMERIC, digest TEXT NOT NULL, busy TEXT NOT NULL,
-    resources TEXT NOT NULL,
+    resources TEXT NOT NULL, estimates TEXT NOT NULL,
     PRIMARY KEY (number, model)
 );
 CREATE TABLE marks (number INTEGER PRIMARY KEY REFERENCES designs, mac BLOB NOT NULL);
@@ -188,7 +188,7 @@ class StudyStore:
                 done = self._file.execute("INSERT OR IGNORE INTO designs VALUES (?, ?, ?, ?, ?, ?, ?)", design)
                 if done.rowcount:
                     self._file.executemany(
-                        "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                        "INSERT INTO figures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                         [(row.number, *_columns(each)) for each in row.figures],
                     )
                     self._mark(row.number, about)
@@ -272,9 +272,9 @@ class StudyStore:
                 energy,
                 power,
                 digest,
-                *(STORE.parse_json(each.encode(), label) for each in (busy, resources)),
+                *(STORE.parse_json(each.encode(), label) for each in (busy, resources, estimates)),
             )
-            for _, model, latency, cycles, dram_bytes, energy, power, digest, busy, resources in figures
+            for _, model, latency, cycles, dram_bytes, energy, power, digest, busy, resources, estimates in figures
         ]
         changed = STORE.parse_json(settings.encode(), label)
         row = StudyRow(number, base, changed, fingerprint, status, reason, area, tuple(found))
@@ -424,11 +424,23 @@ _CELLS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "cycles": ("a whole number from 0 on, or unknown", lambda cell: cell is None or (type(cell) is int and cell >= 0)),
     **dict.fromkeys(("dram_bytes", "energy", "power"), ("a number from 0 to 2^64, or unknown", _is_unknown_or_number)),
     "digest": ("a digest", _is_digest),
-    **dict.fromkeys(("busy", "resources"), ("text", _is_text)),
+    **dict.fromkeys(("busy", "resources", "estimates"), ("text", _is_text)),
 }
 """The kind of a cell by its column."""
 _DESIGN = ("number", "base", "settings", "fingerprint", "status", "reason", "area")
-_FIGURES = ("number", "model", "latency", "cycles", "dram_bytes", "energy", "power", "digest", "busy", "resources")
+_FIGURES = (
+    "number",
+    "model",
+    "latency",
+    "cycles",
+    "dram_bytes",
+    "energy",
+    "power",
+    "digest",
+    "busy",
+    "resources",
+    "estimates",
+)
 
 
 def _problem_of_cells(design: Sequence[Any], figures: Sequence[Sequence[Any]]) -> str:
@@ -454,13 +466,17 @@ def _problem(row: StudyRow) -> str:
             type(ps) is int and ps > 0 for ps in each.resources.values()
         ):
             return f"resources must be picoseconds by name, got {shown(each.resources)}"
+        if not isinstance(each.estimates, dict) or not all(
+            name in OF_MODELS and _is_number(value) for name, value in each.estimates.items()
+        ):
+            return f"estimates must be figures by name, got {shown(each.estimates)}"
     return ""
 
 
 def _columns(each: ModelFigures) -> tuple[Any, ...]:
     return (
         each.model, each.latency, each.cycles, each.dram_bytes, each.energy, each.power, each.digest, _json(each.busy),
-        _json(each.resources),
+        _json(each.resources), _json(each.estimates),
     )  # fmt: skip
 
 

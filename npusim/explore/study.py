@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import math
 import os
@@ -155,7 +156,8 @@ class Study:
                 if missing and pool is None:
                     pool = self._pool(workers, cluster, total - done)
                 if pool is not None:
-                    for row in pool.rows(self._designs(missing)):
+                    for simulated in pool.rows(self._designs(missing)):
+                        row = self._with_estimates(simulated)
                         self._store.add([row])
                         self.rows[row.number] = row
                         done += 1
@@ -171,6 +173,14 @@ class Study:
         finally:
             if pool is not None:
                 pool.close()
+
+    def _with_estimates(self, row: StudyRow) -> StudyRow:
+        """The row with the figures that this search estimated."""
+        if self._table is None:
+            return row
+        known = self._table.known
+        figures = [dataclasses.replace(each, estimates=known(each.model, row.number)) for each in row.figures]
+        return dataclasses.replace(row, figures=tuple(figures))
 
     def _note_unseen(self) -> None:
         """Add a note for the keys that estimates do not follow, because the search ignored their effect."""
@@ -313,6 +323,11 @@ class Study:
             **{f"bound({each.model})": next(iter(each.resources), "") for each in row.figures},
             **{
                 f"waits.{resource}({each.model})": ps for each in row.figures for resource, ps in each.resources.items()
+            },
+            **{
+                f"estimate.{name}({each.model})": value
+                for each in row.figures
+                for name, value in each.estimates.items()
             },
             **{f"digest({each.model})": each.digest for each in row.figures},
             "fingerprint": row.fingerprint,

@@ -8,6 +8,7 @@ function designPanel(host) {
   selection.watch((index) => {
     if (index < 0) panel.replaceChildren(nothing());
     else panel.replaceChildren(html("h3", {}, `Design ${DATA.ids[index]}`), html("p", { class: "note" }, designState(index)),
+      ...(decoded(DATA.bound, index) ? [html("p", { class: "note" }, `Bound by ${decoded(DATA.bound, index)}.`)] : []),
       html("dl", { class: "facts" }, ...METRICS.map((each) => [each.name, `${told(each, index)}${tierWords(each, index)}`]).map(fact)),
       html("dl", { class: "facts" }, ...KNOBS.map((knob) => [knob.name, level(knob, index)]).map(fact)), ...description(index));
   });

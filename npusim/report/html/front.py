@@ -39,6 +39,7 @@ def front_page(
                   ``Hz`` and ``B/s`` are shown with prefixes, others as they are
     ``tier``      ``"estimated"``, ``"simulated"``, or {metric: one of these}
     ``feasible``  bool, True if left out; ``reason``: why not, a text
+    ``bound``     what each model of the design waits for, a text
     ``config``    the complete description as TOML text, or None
     ``front``     bool: whether the design is on the Pareto front. If no row has this field, the front is computed
                   here, from the feasible rows whose objectives are all known
@@ -79,6 +80,7 @@ def front_page(
         "ids": [page.label(row["id"]) for row in rows],
         "feasible": [int(each) for each in feasible],
         "reasons": coded([str(row.get("reason") or "") for row in rows]),
+        "bound": coded([str(row.get("bound") or "") for row in rows]),
         "configs": config_table([row.get("config") for row in rows]),
         "front": found,
         "effects": _effects(knobs, figures, tiers),

@@ -27,11 +27,11 @@ FORGED = [
     # Other tables, views and triggers.
     "DROP TABLE figures; CREATE VIEW figures AS WITH RECURSIVE t(number) AS (SELECT 1 UNION ALL SELECT number + 1"
     " FROM t) SELECT number, 'm' model, 1 latency, 1 cycles, 1 dram_bytes, 1 energy, 1 power, '' digest, '{}' busy,"
-    " '{}' resources FROM t",
+    " '{}' resources, '{}' estimates FROM t",
     "DROP TABLE facts; CREATE VIEW facts AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
     " SELECT 'a' name, '1' value FROM t WHERE n < 0",
     "CREATE TRIGGER t AFTER INSERT ON designs BEGIN INSERT INTO figures WITH RECURSIVE t(n) AS"
-    " (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n + 100, 'm', 1, 1, 1, 1, 1, '', '{}', '{}' FROM t; END",
+    " (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n + 100, 'm', 1, 1, 1, 1, 1, '', '{}', '{}', '{}' FROM t; END",
     "CREATE INDEX i ON designs (abs(number))",
     "CREATE TABLE more (a)",
     "ALTER TABLE designs ADD COLUMN more AS (number + 1)",
@@ -48,7 +48,7 @@ FORGED = [
     "DELETE FROM designs WHERE number = 3",
     "DELETE FROM marks WHERE number = 3",
     "INSERT INTO marks VALUES (4, x'00')",
-    "INSERT INTO figures VALUES (4, 'a', 1, 1, 1, 1, 1, '', '{}', '{}')",
+    "INSERT INTO figures VALUES (4, 'a', 1, 1, 1, 1, 1, '', '{}', '{}', '{}')",
     "INSERT INTO designs VALUES (4, 'edge', '{}', '', 'simulated', '', 1)",
     "UPDATE designs SET number = 77 WHERE number = 3; UPDATE figures SET number = 77 WHERE number = 3",
     "UPDATE designs SET number = 77 WHERE number = 3; UPDATE figures SET number = 77; UPDATE marks SET number = 77"
@@ -61,9 +61,9 @@ FORGED = [
     "INSERT INTO facts WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 99) SELECT n, 1 FROM t",
     "UPDATE figures SET rowid = 5 - rowid",
     "INSERT INTO figures WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 99)"
-    " SELECT 3, n, 1, 1, 1, 1, 1, '', '{}', hex(zeroblob(30000)) FROM t",
+    " SELECT 3, n, 1, 1, 1, 1, 1, '', '{}', '{}', hex(zeroblob(30000)) FROM t",
     "INSERT INTO figures WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 5000)"
-    " SELECT 3, n, 1, 1, 1, 1, 1, '', '{}', '{}' FROM t",
+    " SELECT 3, n, 1, 1, 1, 1, 1, '', '{}', '{}', '{}' FROM t",
 ]
 ODD = ("NULL", "-5", "0", "1", "'abc'", "''", "x'00ff'", "1e999", "'{'", "'{\"a\": 1}'", "CAST(x'ff' AS TEXT)", "1.5")
 FORGED += [
