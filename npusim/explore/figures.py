@@ -33,7 +33,7 @@ class ModelFigures:
     """Figures of one model on one design; None: unknown. ``busy``: fraction of time in which each kind of unit is busy,
     and the bytes of DRAM as a fraction of the peak of its pins. ``resources``: ps of the total time, including the
     host, by what it waited for (``npusim.bottleneck.RESOURCES``), largest first. ``estimates``: figures that a search
-    estimated before, by name."""
+    estimated before, by name; not part of equality, because they depend on the search."""
 
     model: str
     latency: int | float
@@ -44,7 +44,7 @@ class ModelFigures:
     digest: str = ""
     busy: Mapping[str, float] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
-    estimates: Mapping[str, float] = field(default_factory=dict)
+    estimates: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def test_time_beyond_that_alone_is_shared_and_hidden_time_is_taken_from_the_star
         ({"dma.bytes_per_cycle": 4}, "dma"),
         ({"dma.max_outstanding": 2}, "latency"),
         ({"interconnect.bytes_per_cycle": 8}, "interconnect"),
+        ({"interconnect.core_bytes_per_cycle": 4}, "interconnect"),
     ],
 )
 def test_a_transfer_waits_for_the_slowest_of_its_way(changes: dict[str, Any], resource: str) -> None:

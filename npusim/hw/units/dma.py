@@ -140,13 +140,16 @@ class Channel:
     @property
     def shared_by(self) -> str:
         """What limits all transfers together: ``interconnect`` or ``memory``."""
-        return "interconnect" if self._between < self._bandwidth else "memory"
+        all_ports = self._port * self._config.cores
+        return "interconnect" if min(self._between, all_ports) < self._bandwidth else "memory"
 
     def limit(self, parts: TransferTimes) -> str:
         """What limits the rate of a transfer alone: ``channel`` (its width), ``outstanding`` (bursts in flight),
         ``interconnect``, or ``memory``."""
         if parts.bus_bytes and parts.rate >= self.shared:
-            return self.shared_by
+            return "interconnect" if self._between < self._bandwidth else "memory"
+        if parts.bus_bytes and parts.rate == self._port:
+            return "interconnect"
         if parts.bus_bytes and parts.rate < self._channel_bandwidth:  # the pattern, or the other memory of a copy
             return "memory"
         return "outstanding" if parts.bus_bytes and self._channel_bandwidth < self._width else "channel"

@@ -75,6 +75,9 @@ def test_a_store_keeps_estimates_and_resources(tmp_path: Path) -> None:
     assert all(each.estimates and each.resources for row in rows.values() for each in row.figures)
     with Study(found, store=tmp_path / "a.study") as again:
         assert again.rows == rows
+        assert [row.figures[0].estimates for row in again.rows.values()] == [
+            row.figures[0].estimates for row in rows.values()
+        ]
 
 
 def test_the_page_has_limits_reasons_recommendation_and_figures_of_each_model(study: Study) -> None:
