@@ -143,7 +143,9 @@ class Designs:
         columns = {key: values for key, values in self.columns.items() if not key.startswith("dram.")}
         columns |= {"dram.bandwidth": side["dram.bandwidth"], "dram.latency": side["dram.latency"]}
         if self.config.constants is None:
-            columns["constants.bandwidth"] = self.figure("bandwidth", lambda config: dram_model(config).bandwidth)
+            columns["constants.bandwidth"] = self.figure(
+                "bandwidth of the part", lambda config: dram_model(config).bandwidth
+            )
             columns["constants.latency"] = self["dram.latency"]
         return Designs(near, columns, self.count)
 
