@@ -1072,6 +1072,10 @@ cdef class SharedSearch(Search):
         return 0
 
 
+cdef enum:
+    KEPT = 8  # answers per device: values in SRAM leave different budgets
+
+
 cdef struct Answer:
     # For budgets in [``first``, ``end``): the score, and the latency as in ``FIGURES``.
     long long first, end, piece, ps, latency
@@ -1088,11 +1092,12 @@ cdef class ManySearch:
 
     cdef list searches
     cdef const long long[::1] kinds, begin, kilo
-    cdef Answer *known
+    cdef Answer *known  # ``KEPT`` per device
+    cdef Py_ssize_t turn  # which of them is replaced next
 
     def __init__(self, searches, kinds, begin, kilo):
         self.searches, self.kinds, self.begin, self.kilo = searches, kinds, begin, kilo
-        self.known = <Answer *>PyMem_Calloc(len(kinds) + 1, sizeof(Answer))
+        self.known = <Answer *>PyMem_Calloc(KEPT * len(kinds) + 1, sizeof(Answer))
         if self.known is NULL:
             raise MemoryError
 
@@ -1120,7 +1125,7 @@ cdef class ManySearch:
         ``latencies``: those by which memory areas are chosen; both infinite if no tile fits. ``figures``: see
         ``FIGURES``. Returns the number of scores that are left, because prices for them were requested by this call.
         """
-        cdef Py_ssize_t at, number, before, left = 0
+        cdef Py_ssize_t at, number, kept, before, left = 0
         cdef SharedSearch search
         cdef Answer *answer
         cdef Reach reach
@@ -1129,10 +1134,16 @@ cdef class ManySearch:
             if scores[at] >= 0:
                 continue
             number = numbers[at]
-            answer = &self.known[number]
             search = self.searches[self.kinds[number]]
-            known = budgets[at] >= answer.first and budgets[at] < answer.end
-            known = known and (pieces[at] == answer.piece or not search.between)
+            for kept in range(KEPT):
+                answer = &self.known[KEPT * number + kept]
+                known = budgets[at] >= answer.first and budgets[at] < answer.end
+                known = known and (pieces[at] == answer.piece or not search.between)
+                if known:
+                    break
+            else:
+                self.turn = (self.turn + 1) % KEPT
+                answer = &self.known[KEPT * number + self.turn]
             if figures is not None or not known:
                 search._turn_to(number, self.begin[number], self.kilo[number], pieces[at])
                 before = missed()
