@@ -12,13 +12,14 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from npusim.compiler.pipeline import uncollected
 from npusim.compiler.schedule.attention import likely_fits
-from npusim.compiler.schedule.search import SLACK
+from npusim.compiler.schedule.search import first_of, most_traffic
 from npusim.errors import CompileError, ConfigError, UsageError, shown
 from npusim.explore.estimates.designs import (
     MISSING,
@@ -234,19 +235,24 @@ class Estimator:
     def _put_best(self, plans: Sequence[_Planned], designs: Designs, rows: Index, result: _Result) -> Array:
         """Put the figures of the best plan of each design into the result. Returns picoseconds, by design."""
         times, traffic = np.full((2, len(plans), designs.count), np.inf)
-        for into, moved, (_, mine, plan) in zip(times, traffic, plans, strict=True):
+        for into, moved, (_, _, mine, plan) in zip(times, traffic, plans, strict=True):
             into[mine] = _ps(plan)
             moved[mine] = np.sum([np.zeros(len(mine)), *(_dram(figures) for figures in plan.layers)], axis=0)
-        near = times <= times.min(0) * (1000 + SLACK) / 1000
-        best = np.where(near, traffic, np.inf).argmin(0)
-        for number, (network, mine, plan) in enumerate(plans):
+        best, least = np.zeros(designs.count, np.intp), np.full(designs.count, np.inf)
+        everyone = np.arange(designs.count)
+        for cores in dict.fromkeys(each.cores for each in plans):
+            some = np.array([number for number, each in enumerate(plans) if each.cores == cores])
+            most = most_traffic(plans[0].network.graph, cores, designs.config)
+            chosen = some[first_of(times[some], traffic[some], most)]
+            better = times[chosen, everyone] < least
+            best[better], least[better] = chosen[better], times[chosen, everyone][better]
+        for number, (network, _, mine, plan) in enumerate(plans):
             # ``mine`` are all designs of the plan, in order.
             of_plan = np.flatnonzero(best[mine] == number)
             if len(of_plan):
-                part, chosen = mine[of_plan], plan.take(of_plan)
-                some, time_ps = designs.take(part), times[number, part]
-                result.put(rows[part], network, chosen, time_ps, energy(network.layers, some, chosen, time_ps))
-        least: Array = times[best, np.arange(designs.count)]
+                part, taken = mine[of_plan], plan.take(of_plan)
+                of_part, time_ps = designs.take(part), times[number, part]
+                result.put(rows[part], network, taken, time_ps, energy(network.layers, of_part, taken, time_ps))
         return least
 
     def _plans(
@@ -262,17 +268,17 @@ class Estimator:
         for side in sides if cores == 1 else sides[:1]:
             planner = alone if side is designs else PlacementPlanner(network, side, joined, real=alone)
             whole = planner.whole(keeps=compiler.keeps_values)
-            yield network, everyone, planner.told(whole)
+            yield _Planned(network, 1, everyone, planner.told(whole))
             if cascades:
-                yield network, everyone, planner.told(planner.striped(whole))
+                yield _Planned(network, 1, everyone, planner.told(planner.striped(whole)))
         if cores == 1:
             return
         for count in sorted({cores, *(count for count in (2, 4, 8, 16, 32) if count < cores)}):
             planner = PlacementPlanner(network, designs, joined, count)
-            yield network, everyone, planner.told(planner.whole(keeps=False))
+            yield _Planned(network, count, everyone, planner.told(planner.whole(keeps=False)))
             if count == cores and config.l2 is not None:
                 planner = PlacementPlanner(network, sides[1], joined, count, planner)
-                yield network, everyone, planner.told(planner.whole(keeps=False))
+                yield _Planned(network, count, everyone, planner.told(planner.whole(keeps=False)))
         if not compiler.keeps_values:
             return
         for device, rows in _classes(designs):
@@ -286,7 +292,8 @@ class Estimator:
                 for side in [some] if striped or config.l2 is None else [some, some.by_l2()]:
                     placing = planner if side is some else PlacementPlanner(shards, side, nothing, cores, planner)
                     plan = placing.whole()
-                    yield shards, rows, placing.told(placing.striped(plan) if striped else plan)
+                    found = placing.told(placing.striped(plan) if striped else plan)
+                    yield _Planned(shards, cores, rows, found)
 
     def _network(
         self, config: Config, fused: frozenset[str] = frozenset(), cut_for: Config | None = None,
@@ -328,8 +335,13 @@ _AT_ONCE = 2048
 """Designs per pass: more would exceed the caches of the host."""
 
 
-_Planned = tuple[PreparedNetwork, Index, Plan]
-"""A network, designs, and a plan for these designs."""
+class _Planned(NamedTuple):
+    """A network, the number of cores that it uses, and a plan for some designs."""
+
+    network: PreparedNetwork
+    cores: int
+    rows: Index
+    plan: Plan
 
 
 def _classes(designs: Designs) -> Iterator[tuple[Config, Index]]:

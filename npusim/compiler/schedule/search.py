@@ -10,6 +10,9 @@ from itertools import takewhile
 from math import inf
 from operator import itemgetter
 
+import numpy as np
+import numpy.typing as npt
+
 from npusim.compiler.grouping.groups import Group
 from npusim.compiler.lower.base import ConstantPool, Context, Pinned, facts_of
 from npusim.compiler.schedule.build import (
@@ -42,6 +45,8 @@ from npusim.timing.forecast import forecast
 from npusim.timing.tile_costs import cores_served
 from npusim.work import DmaWork, Port
 
+Floats = npt.NDArray[np.floating]
+
 _FEW = 4
 """With urgent transfers first at the DRAM, no program has been observed to slow down from one more channel up to this
 number. Searching fewer channels would double compile time for nothing."""
@@ -71,7 +76,7 @@ _APART = 3
 The largest difference on variants of ``edge`` is 1.6."""
 _NEARLY_PERCENT = 1
 """Programs of a shortened graph whose forecasts differ by less may be in the other order for the whole graph."""
-SLACK = 4
+_SLACK = 4
 """In thousandths: forecasts that differ by less are taken as equal, and the traffic decides, which is known exactly."""
 
 _MORE_TRAFFIC_PERCENT = 20
@@ -523,19 +528,18 @@ def _first(found: Sequence[tuple[int, Build]], config: Config) -> Build:
         best[cores] = alike[0]
         if len(alike) > 1:
             figures = [(ps, _traffic(each.commands[each.prologue :], config)) for ps, each in alike]
-            best[cores] = alike[_first_of(figures, _most_traffic(alike[0][1], config))]
+            best[cores] = alike[_first_of(figures, most_traffic(alike[0][1].plan.graph, cores, config))]
     return min(best.values(), key=itemgetter(0))[1]
 
 
-def _most_traffic(build: Build, config: Config) -> float:
+def most_traffic(graph: Graph, cores: int, config: Config) -> float:
     """The bytes of traffic that several cores should not exceed; infinite for one core.
 
     Cores that share loads, or values through an exchange network, read everything once. Otherwise each core reads the
     weights of a layer, or all of its input, which is also written.
     """
-    if build.cores == 1:
+    if cores == 1:
         return inf
-    graph, cores = build.plan.graph, build.cores
     once = sum(tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
     shares = cores_served(config, cores, Port.DRAM) > 1
     for op in graph.ops:
@@ -546,16 +550,23 @@ def _most_traffic(build: Build, config: Config) -> float:
 
 
 def _first_of(figures: Sequence[tuple[int, int]], most: float = inf) -> int:
-    """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores.
+    """The index of the best (picoseconds, bytes of traffic) of programs on the same number of cores."""
+    times, traffic = np.array(figures, np.float64).T[:, :, np.newaxis]
+    return int(first_of(times, traffic, most)[0])
+
+
+def first_of(times: Floats, traffic: Floats, most: float) -> npt.NDArray[np.intp]:
+    """The index of the best of several programs, by device. Picoseconds and bytes: [programs][devices].
 
     A program with more than ``most`` bytes must be faster by ``_DEAR_PERCENT``.
     """
-    least = min(ps for ps, _ in figures)
-    numbered = [(traffic, ps, number) for number, (ps, traffic) in enumerate(figures)]
-    dear = least * (100 + _DEAR_PERCENT) // 100
-    near = [each for each in numbered if each[0] <= most and each[1] <= dear] or numbered
-    limit = min(ps for _, ps, _ in near) * (1000 + SLACK) // 1000
-    return min(each for each in near if each[1] <= limit)[2]
+    dear = np.floor(times.min(0) * (100 + _DEAR_PERCENT) / 100)
+    near = (traffic <= most) & (times <= dear)
+    near |= ~near.any(0)
+    limit = np.floor(np.where(near, times, inf).min(0) * (1000 + _SLACK) / 1000)
+    moved = np.where(near & (times <= limit), traffic, inf)
+    found: npt.NDArray[np.intp] = np.where(moved == moved.min(0), times, inf).argmin(0)
+    return found
 
 
 def _traffic(commands: Sequence[Command], config: Config) -> int:

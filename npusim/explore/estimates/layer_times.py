@@ -181,6 +181,10 @@ class LayerTimes:
             parts[[_LOAD, _DRAM]] = np.maximum(0, parts[[_LOAD, _DRAM]] - early)
         longest = parts.max(0)
         ps = longest + (parts.sum(0) - longest) / OVERLAP + told["begin"] * whole
+        if self._ahead:  # the DRAM continues with the weights of following layers
+            beside = np.delete(parts, _DRAM, 0)
+            computing = beside.max(0) + (beside.sum(0) - beside.max(0)) / OVERLAP + told["begin"] * whole
+            ps = np.maximum(computing, parts[_DRAM])
         # Tiles at the edges are smaller, so the number of tiles is fractional.
         tiles = problem.images * problem.oh / oh * (problem.ow / ow) * (problem.groups / groups) * (problem.oc / oc)
         tiles = tiles * (problem.kh / kh) * (problem.kw / kw)
@@ -190,7 +194,7 @@ class LayerTimes:
         counts += [streams * tiles * (problem.ic / ic), sums * tiles * prices.up(problem.ic, ic)]
         idle = np.maximum(0, longest - parts[_DRAM])
         if self._ahead:
-            idle = idle - (0 if before is None else early)
+            idle = ps - parts[_DRAM] - (0 if before is None else early)
         else:
             idle = idle / (told["per_core"] * told["steps"] / told["tiles"] * whole)
         figures = np.stack(counts) * whole * share

@@ -67,11 +67,13 @@ class CascadeSpan:
 
 class Transfer(NamedTuple):
     """What cores send each other of the result of a layer, if it is in their scratchpads. ``buffer``: of the first
-    core. ``nbytes``: bytes over the exchange network; without one, bytes written to DRAM and read from it."""
+    core. ``nbytes``: bytes over the exchange network; without one, bytes written to DRAM or L2 and read from it.
+    ``relay``: bytes that they occupy there."""
 
     layer: int
     buffer: Buffer
     nbytes: int
+    relay: int
 
 
 class PreparedNetwork:
@@ -85,7 +87,7 @@ class PreparedNetwork:
         device with several cores; the layers are the first core's shards of the layers as the compiler cuts them for
         this device, with or without ``cascades``."""
         self.config = config
-        prepared = separate_outputs(prepare(graph, config))
+        prepared = self.graph = separate_outputs(prepare(graph, config))
         self.ends = ends_of(prepared)
         groups = form_groups(prepared.ops, prepared.outputs, config.compiler.fuses)
         possible = possible_attentions(groups, prepared.outputs) if config.compiler.fuses == "all" else ()
@@ -136,7 +138,7 @@ class PreparedNetwork:
                 moved_views = *written.values(), *(each.source for each in sent)
                 nbytes = sum(prod(view.shape) * view.dtype.itemsize for view in moved_views)
                 if nbytes:
-                    self.transfers.append(Transfer(number, tensor.buffers[0], nbytes))
+                    self.transfers.append(Transfer(number, tensor.buffers[0], nbytes, tensor.whole.nbytes))
         self.cut = dict.fromkeys(copies[0] for copies in moved.values())
         # All other values stay as a whole, outside of the scratchpads.
         found, buffers = shards.on_first_core(groups), [*self.cut, *(each for each in buffers if each not in moved)]

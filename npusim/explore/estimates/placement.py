@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.compiler.grouping.groups import on_matrix, side_by_side
 from npusim.compiler.schedule.cascade_search import CLOSE_PERCENT
@@ -38,13 +39,13 @@ class Plan:
 
     ``chosen``: picoseconds of each layer by the score of tiles. ``near``: for each layer the bits of its buffers in
     SRAM, and above them the number of its form. ``rooms``: bytes for its tiles. ``cascades``: (span, stripes, designs
-    that have it). ``layers``: figures of each layer.
+    that have it, whether it only hides waits). ``layers``: figures of each layer.
     """
 
     chosen: list[Array]
     near: list[Index]
     rooms: list[Array]
-    cascades: list[tuple[CascadeSpan, Stripes, Index]] = field(default_factory=list)
+    cascades: list[tuple[CascadeSpan, Stripes, Index, npt.NDArray[np.bool_]]] = field(default_factory=list)
     layers: list[LayerFigures] = field(default_factory=list)
 
     def take(self, rows: Index) -> Plan:
@@ -60,20 +61,44 @@ class Plan:
 @dataclass(slots=True)
 class _Striped:
     """A layer in stripes, by design: ``chosen``: picoseconds by the score. ``tail``: picoseconds after a tile that
-    nothing hides. ``slots``: bytes of slots. ``what``: the work of a stripe."""
+    nothing hides. ``slots``: bytes of slots. ``waiting``, ``behind``: picoseconds that the matrix unit waits for the
+    vector unit in all stripes, and that the vector unit continues after one. ``crowding``: the part of the SRAM banks'
+    cycles that the vector unit needs while it works. ``banked``: picoseconds of all banks for the matrix unit in all
+    stripes. ``ends``: picoseconds before anything overlaps. ``step``: of one tile. ``what``: the work of a
+    stripe."""
 
     chosen: Array
     tail: Array
     slots: Array
+    waiting: Array
+    behind: Array
+    crowding: Array
+    banked: Array
+    ends: Array
+    step: Array
     what: Case | Plain
+
+    def hidden(self, rows: Index | slice, ahead: Array, banked: Array, turns: int) -> Array:
+        """Picoseconds of the waits that plain layers before it hide on some designs, as in ``cascade_latency``.
+
+        ``ahead``, ``banked``: picoseconds of these layers, and of the banks for them.
+        """
+        most = np.minimum((turns - 1) * self.behind[rows], ahead * (turns - 1) / turns)
+        free = np.clip(2 - self.crowding[rows] - banked / np.maximum(ahead, 1), 0, 1)
+        found: Array = np.minimum(self.waiting[rows], np.maximum(0, most)) * free
+        return found
 
 
 @dataclass(slots=True)
 class _Cascade:
-    """A cascade, by design: picoseconds by the score, and the index of the best height of stripes."""
+    """A cascade, by design: picoseconds by the score, the index of the best height of stripes, and the picoseconds
+    during which the matrix unit works on other layers while the last one waits for the vector unit, and
+    whether that is all that it gains."""
 
     chosen: Array
     height: Index
+    hidden: Array
+    hides: npt.NDArray[np.bool_]
 
 
 class PlacementPlanner(LayerTimes):
@@ -140,8 +165,8 @@ class PlacementPlanner(LayerTimes):
                 into.idle = np.clip(before.idle + into.idle, 0, space)
             before = None if compiler.one_by_one else into
         turns = np.ones((len(plan.near), count))
-        for span, stripes, rows in plan.cascades:
-            self._tell(span, stripes, rows, plan, l2)
+        for span, stripes, rows, hides in plan.cascades:
+            self._tell(span, stripes, rows, hides, plan, l2)
             turns[span.first : span.last + 1, rows] = stripes.turns
         # The sequencer waits at each change of layer. The descriptors of all layers are loaded first.
         switching = compiler.layer_cycles * PS / designs["clock"] + compiler.layer_time_ps
@@ -156,14 +181,19 @@ class PlacementPlanner(LayerTimes):
 
     def _exchange(self, plan: Plan) -> None:
         """Add what cores send each other after each layer."""
-        by_dram = self._designs.config.exchange is None
-        for number, buffer, nbytes in self._network.transfers:
+        designs, through = self._real._designs, self._designs.config.exchange is None
+        for number, buffer, nbytes, relay in self._network.transfers:
             figures, bit = plan.layers[number], self._network.layers[number].bit(buffer)
             sent = (plan.near[number] & bit != 0) * float(nbytes)
             figures.counts[COUNTS.index("moved")] += sent
-            if by_dram:
-                figures.counts[COUNTS.index("dram")] += sent
-            rate, wait = prices.exchange(self._real._designs)
+            rate, wait = prices.exchange(designs)
+            if through:
+                in_l2 = np.zeros(designs.count, bool)
+                if designs.config.l2 is not None:
+                    in_l2 = (relay <= designs["l2.bytes"]) & self._real._pays(relay)
+                    near, soon = prices.exchange(designs.l2_side())
+                    rate, wait = np.where(in_l2, near, rate), np.where(in_l2, soon, wait)
+                figures.counts[COUNTS.index("dram")] += np.where(in_l2, 0.0, sent)
             figures.ps += sent * PS / rate + wait * (sent > 0)
 
     def _in_l2(self, plan: Plan) -> list[Index]:
@@ -200,15 +230,12 @@ class PlacementPlanner(LayerTimes):
         found = [self._cascade(span, plan.near) for span in spans]
         for span, cascade in zip(spans, found, strict=True):
             if cascade is not None:
-                layers = slice(span.first, span.last + 1)
-                # If all values are in SRAM as a whole, only two units working in parallel can save time.
-                little = cascade.chosen * 100 > np.sum(plan.chosen[layers], axis=0) * (100 - CLOSE_PERCENT)
-                beside = side_by_side(layer.group for layer in self._network.layers[layers])
-                whole = [
-                    ~near & (1 << len(layer.buffers)) - 1 == 0
-                    for near, layer in zip(plan.near[layers], self._network.layers[layers], strict=True)
-                ]
-                cascade.chosen[np.all(whole, axis=0) & (little | (not beside))] = np.inf
+                alone = np.sum(plan.chosen[span.first : span.last + 1], axis=0)
+                # If all values are in SRAM as a whole, only units working in parallel can save time.
+                cascade.chosen[cascade.hides] = np.maximum(cascade.chosen, alone - cascade.hidden)[cascade.hides]
+                little = cascade.chosen * 100 > alone * (100 - CLOSE_PERCENT)
+                useless = ~self._side_by_side(span) & (cascade.hidden * 100 <= alone * CLOSE_PERCENT)
+                cascade.chosen[self._on_chip(span, plan.near) & (little | useless)] = np.inf
         ending: dict[int, list[int]] = {}
         for number, span in enumerate(spans):
             ending.setdefault(span.last, []).append(number)
@@ -240,19 +267,23 @@ class PlacementPlanner(LayerTimes):
                 at[rows] = span.first - 1
                 for height in np.unique(cascade.height[rows]):
                     some = rows[cascade.height[rows] == height]
-                    result.cascades.append((span, span.heights[height], some))
+                    result.cascades.append((span, span.heights[height], some, cascade.hides[some]))
                 parts = span.last - span.first + 1
                 for at_layer, inside in enumerate(range(span.first, span.last + 1)):
                     result.chosen[inside][rows] = cascade.chosen[rows] / parts
                     result.near[inside][rows] |= span.near[at_layer]
         return result
 
-    def _tell(self, span: CascadeSpan, stripes: Stripes, rows: Index, plan: Plan, l2: Sequence[Index | None]) -> None:
+    def _tell(
+        self, span: CascadeSpan, stripes: Stripes, rows: Index, hides: npt.NDArray[np.bool_], plan: Plan,
+        l2: Sequence[Index | None],
+    ) -> None:  # fmt: skip
         """Compute the figures of a cascade on some designs. Loads are distributed over its layers."""
         found = []
-        matrix, vector, tails = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+        matrix, vector, tails, ahead, banked, ends, least, step = np.zeros((8, len(rows)))
+        plain = np.ones(len(rows), bool)
         for at, number in enumerate(range(span.first, span.last + 1)):
-            told, tail = LayerFigures.empty(len(rows)), np.zeros(len(rows))
+            told, (tail, hidden, needed) = LayerFigures.empty(len(rows)), np.zeros((3, len(rows)))
             for code in np.unique(plan.near[number][rows]):
                 some = np.flatnonzero(plan.near[number][rows] == code)
                 part = self._striped_layer(number, int(code), stripes.rows[at], direct=span.direct[at])
@@ -260,6 +291,21 @@ class PlacementPlanner(LayerTimes):
                 mine = self._of_striped(part, rows[some], self._network.layers[number], l2[number])
                 told.put(some, mine, slice(None))
                 tail[some] = part.tail[rows[some]]
+                hidden[some] = part.hidden(rows[some], ahead[some], banked[some], stripes.turns) * hides[some]
+                needed[some] = part.banked[rows[some]]
+                if number in (span.first, span.last):
+                    ends[some] += part.ends[rows[some]]
+                if number > span.first:
+                    ends[some] += np.maximum(0, self._load(number)[rows[some]] - step[some])
+                step[some] = part.step[rows[some]]
+            if number < span.last:
+                plain &= tail == 0
+                ahead += told.ps * plain
+                banked += needed * plain
+            elif not vector.any():
+                told.ps = np.maximum(0, told.ps - hidden)
+                least = np.sum([each.ps[rows] for each in plan.layers[span.first : number + 1]], axis=0) - hidden
+                least = np.where(hidden > 0, least, 0.0)
             if on_matrix(self._network.layers[number].group):
                 matrix = matrix + told.ps
             else:
@@ -277,12 +323,13 @@ class PlacementPlanner(LayerTimes):
         beside = self._network.context.beside
         # One read may bring the weights to several cores.
         held = held * (beside / cores_served(self._designs.config, beside, Port.CONSTANTS))
-        weights, moved = held * PS / rate, (inputs - beyond) * beside * PS / rate
+        weights, moved = held * PS / rate + self._waits(span)[rows], (inputs - beyond) * beside * PS / rate
         if beyond.any():
             near = prices.bandwidth(designs.l2_side())
             moved = moved + beyond * beside * PS / self._rate(near, rows)
         shown = self._shown(span, stripes)
-        longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails)) / computing
+        longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails, ends))
+        longer = np.maximum(longer, least) / computing
         waits = weights + moved > np.maximum(matrix, vector) + tails
         for told, into in zip(found, plan.layers[span.first : span.last + 1], strict=True):
             share = told.ps / computing
@@ -331,7 +378,8 @@ class PlacementPlanner(LayerTimes):
     def _cascade(self, span: CascadeSpan, near: Sequence[Index]) -> _Cascade | None:
         """A cascade with the fastest height of stripes on each design; None if it fits on no design."""
         count = self._designs.count
-        best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp))
+        hides = self._on_chip(span, near) & ~self._side_by_side(span)
+        best = _Cascade(np.full(count, np.inf), np.zeros(count, np.intp), np.zeros(count), hides)
         codes = self._codes(span, near)
         room = self.capacity - self._weights(span)
         # On each design, shorter stripes are tried as long as they take less time.
@@ -339,11 +387,12 @@ class PlacementPlanner(LayerTimes):
         for number, stripes in enumerate(span.heights):
             if not (room > stripes.windows).any():
                 continue
-            chosen = self._with_stripes(span, stripes, near, codes)
-            if chosen is None:
+            found = self._with_stripes(span, stripes, near, codes, hides)
+            if found is None:
                 return None
+            chosen, hidden = found
             better = going & (chosen < best.chosen)
-            best.chosen[better], best.height[better] = chosen[better], number
+            best.chosen[better], best.height[better], best.hidden[better] = chosen[better], number, hidden[better]
             going &= better | np.isinf(best.chosen)
             if not going.any():
                 break
@@ -361,11 +410,18 @@ class PlacementPlanner(LayerTimes):
         return found
 
     def _with_stripes(
-        self, span: CascadeSpan, stripes: Stripes, near: Sequence[Index], codes: list[list[tuple[int, Index | slice]]]
-    ) -> Array | None:
-        """Picoseconds of a cascade by the score, by design; infinite where it does not fit."""
+        self,
+        span: CascadeSpan,
+        stripes: Stripes,
+        near: Sequence[Index],
+        codes: list[list[tuple[int, Index | slice]]],
+        hides: npt.NDArray[np.bool_],
+    ) -> tuple[Array, Array] | None:
+        """Picoseconds of a cascade by the score, by design; infinite where it does not fit. And the waits of its last
+        layer that others hide, see ``cascade_latency``."""
         count = self._designs.count
-        matrix, vector, tails, nbytes = np.zeros((4, count))
+        matrix, vector, tails, nbytes, ahead, banked, hidden, ends, step = np.zeros((9, count))
+        plain = np.ones(count, bool)
         nbytes += stripes.windows
         for at, number in enumerate(range(span.first, span.last + 1)):
             on = matrix if on_matrix(self._network.layers[number].group) else vector
@@ -375,23 +431,61 @@ class PlacementPlanner(LayerTimes):
                     return None
                 on[rows] += part.chosen[rows]
                 nbytes[rows] += part.slots[rows]
+                if number in (span.first, span.last):
+                    ends[rows] += part.ends[rows]
+                if number > span.first:  # its weights load during a tile of the previous layer
+                    ends[rows] += np.maximum(0, self._load(number)[rows] - step[rows])
+                step[rows] = part.step[rows]
                 if number < span.last:
                     tails[rows] += stripes.turns * part.tail[rows]
-        times, shown = (matrix, vector, tails), self._shown(span, stripes)
+                    plain[rows] &= part.tail[rows] == 0
+                    ahead[rows] += part.chosen[rows] * plain[rows]
+                    banked[rows] += part.banked[rows] * plain[rows]
+                else:
+                    hidden[rows] = part.hidden(rows, ahead[rows], banked[rows], stripes.turns) * (vector[rows] == 0)
+        hidden *= hides
+        matrix -= hidden
+        times, shown = (matrix, vector, tails, ends), self._shown(span, stripes)
         rate = prices.bandwidth(self._designs)
         inputs = self._loaded(span, near, np.arange(count))
-        chosen = _turns(self._weights(span) * PS / rate, inputs * PS / rate, shown, stripes.turns, times)
-        return np.where(nbytes <= self.capacity, chosen, np.inf)
+        weights = np.sum([self._load(number) for number in range(span.first, span.last + 1)], axis=0)
+        chosen = _turns(weights, inputs * PS / rate, shown, stripes.turns, times)
+        return np.where(nbytes <= self.capacity, chosen, np.inf), hidden
 
     def _weights(self, span: CascadeSpan) -> Array:
         """Bytes of all weights of a cascade, by design."""
         total: Array = np.sum(self._held[span.first : span.last + 1], axis=0)
         return total
 
+    def _waits(self, span: CascadeSpan) -> Array:
+        """Picoseconds of latency of the loads of all weights: each layer loads weights and parameters."""
+        loads = sum(2 * (held > 0) for held in self._held[span.first : span.last + 1])
+        found: Array = loads * np.broadcast_to(prices.latency(self._real._designs), (self._designs.count,))
+        return found
+
+    def _load(self, number: int) -> Array:
+        """Picoseconds to load all weights of a layer."""
+        held, designs = self._held[number], self._real._designs
+        found: Array = held * PS / prices.bandwidth(designs) + 2 * (held > 0) * prices.latency(designs)
+        return found
+
+    def _on_chip(self, span: CascadeSpan, near: Sequence[Index]) -> npt.NDArray[np.bool_]:
+        """Whether all values of the layers are in SRAM as a whole, by design."""
+        layers = slice(span.first, span.last + 1)
+        whole = [
+            ~codes & (1 << len(layer.buffers)) - 1 == 0
+            for codes, layer in zip(near[layers], self._network.layers[layers], strict=True)
+        ]
+        found: npt.NDArray[np.bool_] = np.all(whole, axis=0)
+        return found
+
+    def _side_by_side(self, span: CascadeSpan) -> np.bool_:
+        """Whether both units work on the layers at the same time."""
+        return np.bool_(side_by_side(layer.group for layer in self._network.layers[span.first : span.last + 1]))
+
     def _shown(self, span: CascadeSpan, stripes: Stripes) -> int:
         """The number n for which 1/n of the work of the faster unit is not hidden behind the other unit."""
-        groups = (layer.group for layer in self._network.layers[span.first : span.last + 1])
-        return min(stripes.turns, OVERLAP) if side_by_side(groups) else 1
+        return min(stripes.turns, OVERLAP) if self._side_by_side(span) else 1
 
     def _striped_layer(self, number: int, near: int, rows: int, *, direct: bool) -> _Striped | None:
         case = self._network.layers[number].case(near)
@@ -409,7 +503,7 @@ class PlacementPlanner(LayerTimes):
         assert not isinstance(case, tuple)  # attentions are in no cascade
         if isinstance(case, Plain):
             ps, nothing = self._computing(case)[self._columns], np.zeros(count)
-            return _Striped(ps, nothing, nothing + case.slots, case)
+            return _Striped(ps, nothing, nothing + case.slots, nothing, nothing, nothing, nothing, nothing, ps, case)
         striped = layer.striped(case, rows, window=direct)
         # Only designs with this form need it.
         some = np.flatnonzero(self._joined[number] == near >> len(layer.buffers))
@@ -417,24 +511,47 @@ class PlacementPlanner(LayerTimes):
         if key not in self._picked:
             question = self._in_cascade(striped, some)
             self._alone.ask([question])
-            chosen, tail, slots = np.full((3, count), np.inf)
-            chosen[some] = question.latency * (case.height / rows)
-            tail[some], slots[some] = question.figures["tail"], question.figures["bytes"]
-            self._picked[key] = _Striped(chosen, tail, slots, striped)
+            chosen, tail, slots, waiting, behind, crowding, banked, ends, step = np.full((9, count), np.inf)
+            turns, told = case.height / rows, question.figures
+            chosen[some] = question.latency * turns
+            tail[some], slots[some], ends[some] = told["tail"], told["bytes"], told["begin"]
+            step[some] = question.latency / told["tiles"]
+            # Two tiles have slots: after the products of the last one, the chain may still work on the one before.
+            working, products = told["chain"], told["computing"]
+            waiting[some] = np.maximum(0, working - products) * turns
+            banks = self._priced(striped.chain.banks(self._plans), some)
+            elements = striped.problem.images * rows * striped.problem.ow * striped.problem.groups * striped.problem.oc
+            crowding[some] = banks * elements / np.maximum(working, 1)
+            banked[some] = self._banked(striped, some, told)
+            left = 2 * working - products - banked[some] * crowding[some]
+            left = np.where(told["tiles"] > 1, left, working) / told["tiles"]
+            # When the queue of the vector unit is full, the matrix unit waits as well.
+            queued = told["tail"] * self._rate(self._designs["queue_depth"], some) / max(1, len(striped.chain.many))
+            behind[some] = np.minimum(left, queued)
+            banked[some] *= turns
+            self._picked[key] = _Striped(chosen, tail, slots, waiting, behind, crowding, banked, ends, step, striped)
         return self._picked[key]
 
+    def _banked(self, case: Case, rows: Index, told: dict[str, Array]) -> Array:
+        """Picoseconds in which all SRAM banks serve the products of the chosen tiles."""
+        sizes = (told[name] for name in ("groups", "oh", "ow", "oc", "ic", "kh", "kw"))
+        nbytes, _ = prices.touched(self._arrays.take(self._array[rows]), case.problem, *sizes)
+        return nbytes * told["steps"] * PS / self._rate(prices.banks_rate(self._designs), rows)
 
-def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, Array, Array]) -> Array:
+
+def _turns(weights: Array, rows: Array, shown: int, turns: int, computing: tuple[Array, ...]) -> Array:
     """Picoseconds of a cascade, as the compiler estimates it (``cascade_latency``).
 
-    ``weights``, ``rows``: picoseconds of the loads. ``computing``: those of the matrix unit, of the vector unit, and of
-    the ends of tiles that nothing hides.
+    ``weights``, ``rows``: picoseconds of the loads. ``computing``: those of the matrix unit, of the vector unit, of the
+    ends of tiles that nothing hides, and of the start of the first and the last layer.
     """
-    matrix, vector, tails = computing
+    matrix, vector, tails, ends = computing
     together = np.maximum(matrix, vector) + np.minimum(matrix, vector) / shown + tails
     first = together / turns
     result: Array = (
-        np.maximum(weights, first) + np.maximum(rows, together - first) + np.minimum(weights + rows, together) / OVERLAP
+        np.maximum(weights, first + ends)
+        + np.maximum(rows, together - first)
+        + np.minimum(weights + rows, together) / OVERLAP
     )
     return result
 

@@ -101,6 +101,16 @@ def exchange(designs: Designs) -> tuple[Array, Array]:
     return rate, designs.figure("exchange latency", dma.exchange_latency_ps)
 
 
+def banks_rate(designs: Designs) -> Array:
+    """Bytes per second of all SRAM banks."""
+    return designs.figure("banks rate", lambda config: config.sram.total_bytes_per_cycle * config.clock_hz)
+
+
+def banks(designs: Designs, work: VectorWork) -> Array:
+    """Picoseconds of all SRAM banks for work of the vector unit."""
+    return designs.figure((work, "banks"), lambda config: CostModel(config).cost(work).sram_ps)
+
+
 def local_rate(designs: Designs) -> Array:
     """Bytes per second that a channel copies within SRAM."""
     return designs.figure("local rate", sram_rate)

@@ -56,6 +56,10 @@ class ChainWorks(NamedTuple):
         many = sum((prices.work(designs, work) for work in self.many), np.zeros(1))
         return begin, np.floor((many - begin) * 1024 / self.probe)
 
+    def banks(self, designs: Designs) -> Array:
+        """Picoseconds of all SRAM banks per element."""
+        return sum((prices.banks(designs, work) for work in self.many), np.zeros(1)) / self.probe
+
 
 def _vectors(works: Iterable[object]) -> tuple[VectorWork, ...]:
     return tuple(work for work in works if isinstance(work, VectorWork))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -318,13 +319,13 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
         prologue = 0
 
         def __init__(self, cores: int, traffic: int) -> None:
-            self.cores, self.commands = cores, [traffic]
+            self.cores, self.commands, self.plan = cores, [traffic], SimpleNamespace(graph=None)
 
     def traffic(commands: list[int], config: object) -> int:
         return commands[0]
 
     monkeypatch.setattr(compare, "_traffic", traffic)
-    monkeypatch.setattr(compare, "_most_traffic", lambda build, config: np.inf)
+    monkeypatch.setattr(compare, "most_traffic", lambda graph, cores, config: np.inf)
     few, lean, many = Order(2, 90), Order(2, 80), Order(4, 10)
 
     def first(*orders: tuple[int, Order]) -> object:
@@ -337,6 +338,6 @@ def test_the_best_on_some_cores_is_so_beside_others(monkeypatch: pytest.MonkeyPa
     assert first((10_000, few), (10_030, lean), (10_031, many)) is lean
     assert first((10_000, few), (10_030, lean), (10_029, many)) is many
     # A program with more traffic than cores need must be faster by 5 %.
-    monkeypatch.setattr(compare, "_most_traffic", lambda build, config: 85)
+    monkeypatch.setattr(compare, "most_traffic", lambda graph, cores, config: 85)
     assert first((10_000, few), (10_400, lean)) is lean
     assert first((10_000, few), (10_501, lean)) is few

@@ -119,7 +119,7 @@ def test_more_is_not_slower(graph: Graph) -> None:
     estimator = Estimator(graph, EDGE.with_(**{"sram.bytes": "64 KiB"}))
     for key, values in {
         "dram.bandwidth": [f"{gigabytes} GB/s" for gigabytes in (1, 2, 4, 8, 16, 64)],
-        "sram.bytes": [f"{kib} KiB" for kib in (32, 64, 128, 256, 1024)],
+        "sram.bytes": [f"{kib} KiB" for kib in (16, 32, 64, 128, 256, 1024)],
         "dma.channels": [1, 2, 3, 4, 8],
         "clock": ["250 MHz", "500 MHz", "1 GHz", "2 GHz"],
         "vector.lanes": [4, 8, 16, 64],
