@@ -274,11 +274,12 @@ class PlacementPlanner(LayerTimes):
                     result.near[inside][rows] |= span.near[at_layer]
         return result
 
-    def _tell(
+    def _layers_of(
         self, span: CascadeSpan, stripes: Stripes, rows: Index, hides: npt.NDArray[np.bool_], plan: Plan,
         l2: Sequence[Index | None],
-    ) -> None:  # fmt: skip
-        """Compute the figures of a cascade on some designs. Loads are distributed over its layers."""
+    ) -> tuple[list[LayerFigures], tuple[Array, ...], Array]:  # fmt: skip
+        """Figures of the layers of a cascade without loads, ``computing`` as in :func:`_turns`, and the least
+        picoseconds if it only hides waits."""
         found = []
         matrix, vector, tails, ahead, banked, ends, least, step = np.zeros((8, len(rows)))
         plain = np.ones(len(rows), bool)
@@ -314,6 +315,15 @@ class PlacementPlanner(LayerTimes):
                 tails = tails + stripes.turns * tail
                 told.ps = told.ps + stripes.turns * tail
             found.append(told)
+        return found, (matrix, vector, tails, ends), least
+
+    def _tell(
+        self, span: CascadeSpan, stripes: Stripes, rows: Index, hides: npt.NDArray[np.bool_], plan: Plan,
+        l2: Sequence[Index | None],
+    ) -> None:  # fmt: skip
+        """Compute the figures of a cascade on some designs. Loads are distributed over its layers."""
+        found, parts, least = self._layers_of(span, stripes, rows, hides, plan, l2)
+        matrix, vector, tails, _ = parts
         computing = np.sum([told.ps for told in found], axis=0)
         beyond = self._loaded_from_l2(span, rows, l2)
         inputs = self._loaded(span, plan.near, rows)
@@ -328,7 +338,7 @@ class PlacementPlanner(LayerTimes):
             near = prices.bandwidth(designs.l2_side())
             moved = moved + beyond * beside * PS / self._rate(near, rows)
         shown = self._shown(span, stripes)
-        longer = _turns(weights, moved, shown, stripes.turns, (matrix, vector, tails, ends))
+        longer = _turns(weights, moved, shown, stripes.turns, parts)
         longer = np.maximum(longer, least) / computing
         waits = weights + moved > np.maximum(matrix, vector) + tails
         for told, into in zip(found, plan.layers[span.first : span.last + 1], strict=True):
@@ -459,14 +469,14 @@ class PlacementPlanner(LayerTimes):
 
     def _waits(self, span: CascadeSpan) -> Array:
         """Picoseconds of latency of the loads of all weights: each layer loads weights and parameters."""
-        loads = sum(2 * (held > 0) for held in self._held[span.first : span.last + 1])
-        found: Array = loads * np.broadcast_to(prices.latency(self._real._designs), (self._designs.count,))
-        return found
+        loads: Array = 2.0 * np.sum([held > 0 for held in self._held[span.first : span.last + 1]], axis=0)
+        return loads * prices.latency(self._real._designs)
 
     def _load(self, number: int) -> Array:
         """Picoseconds to load all weights of a layer."""
         held, designs = self._held[number], self._real._designs
-        found: Array = held * PS / prices.bandwidth(designs) + 2 * (held > 0) * prices.latency(designs)
+        loads: Array = 2.0 * (held > 0)  # weights and parameters
+        found: Array = held * PS / prices.bandwidth(designs) + loads * prices.latency(designs)
         return found
 
     def _on_chip(self, span: CascadeSpan, near: Sequence[Index]) -> npt.NDArray[np.bool_]:
