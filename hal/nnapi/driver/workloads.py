@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from npusim.ops.build import GraphBuilder
 
 from ..types import OperandType
 
-VERSION = 2
+VERSION = 3
 """Increment it with any change of a workload or its measurement."""
 
 FEATURES = (1, 28, 28, 32)
@@ -38,9 +39,9 @@ def workload_of(kind: OperandType) -> Workload:
     return Workload(tuple((graph, 1) for graph in _GRAPHS[kind]()))
 
 
-def relaxed_workload() -> Workload:
-    """Float32 that may be computed in half precision. This driver always computes in full precision, at its cost."""
-    return workload_of(OperandType.TENSOR_FLOAT32)
+def relaxed_workloads() -> tuple[Workload, Workload]:
+    """Float32 that may be computed in half precision, in both ways: as float32, and as float16 between conversions."""
+    return workload_of(OperandType.TENSOR_FLOAT32), Workload(((_network(DType.FLOAT16, outside=DType.FLOAT32), 1),))
 
 
 def if_workload() -> Workload:
@@ -53,30 +54,22 @@ def while_workload() -> Workload:
     return Workload(((_compare(), ITERATIONS + 1), (_arithmetic(DType.FLOAT32), ITERATIONS)))
 
 
-def _network(dtype: DType) -> list[Graph]:
-    return [_convolution(dtype), _dense(dtype), _arithmetic(dtype)]
-
-
-def _quantised_network(dtype: DType) -> list[Graph]:
-    return [_quantised_convolution(dtype), _quantised_dense(dtype), _quantised_arithmetic(dtype)]
-
-
 _GRAPHS: dict[OperandType, Callable[[], Sequence[Graph]]] = {
     OperandType.FLOAT32: lambda: [_with_scalar(DType.FLOAT32)],
     OperandType.INT32: lambda: [_with_scalar(DType.INT32)],
     OperandType.UINT32: lambda: [_with_scalar(DType.INT32)],  # the device computes with the same 32 bits
-    OperandType.TENSOR_FLOAT32: lambda: _network(DType.FLOAT32),
+    OperandType.TENSOR_FLOAT32: lambda: [_network(DType.FLOAT32)],
     OperandType.TENSOR_INT32: lambda: [_arithmetic(DType.INT32), _lookup()],
-    OperandType.TENSOR_QUANT8_ASYMM: lambda: _quantised_network(DType.UINT8),
+    OperandType.TENSOR_QUANT8_ASYMM: lambda: [_network(DType.UINT8)],
     OperandType.BOOL: lambda: [_selection((1,))],
     OperandType.TENSOR_QUANT16_SYMM: lambda: [_quantised_arithmetic(DType.INT16)],
-    OperandType.TENSOR_FLOAT16: lambda: _network(DType.FLOAT16),
+    OperandType.TENSOR_FLOAT16: lambda: [_network(DType.FLOAT16)],
     OperandType.TENSOR_BOOL8: lambda: [_selection(FEATURES)],
     OperandType.FLOAT16: lambda: [_with_scalar(DType.FLOAT16)],
     OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL: lambda: [_quantised_convolution(DType.INT8, per_channel=True)],
     OperandType.TENSOR_QUANT16_ASYMM: lambda: [_quantised_arithmetic(DType.UINT16)],
     OperandType.TENSOR_QUANT8_SYMM: lambda: [_quantised_dense(DType.INT8)],
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: lambda: _quantised_network(DType.INT8),
+    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: lambda: [_network(DType.INT8)],
 }
 MEASURED = tuple(sorted(_GRAPHS))
 """The operand types that have a workload: all but SUBGRAPH."""
@@ -87,23 +80,60 @@ def _zeros(builder: GraphBuilder, shape: Sequence[int], dtype: DType) -> Tensor:
     return builder.const(np.zeros(tuple(shape), dtype.storage), "weights", dtype)
 
 
-def _convolution(dtype: DType) -> Graph:
-    builder = GraphBuilder(f"convolution {dtype.label}")
-    image = builder.input("x", FEATURES, dtype)
-    filters = _zeros(builder, (FILTERS, FEATURES[3], 3, 3), dtype)
-    result = builder.add("conv", [image, filters, _zeros(builder, (FILTERS,), dtype)], _SAME)
-    return builder.finish([builder.add("unary", [result], {"fn": Unary.CLIP, "p0": 0.0, "p1": 6.0})])
+class _Layers:
+    """Adds the layers of a network, in float or quantised."""
+
+    def __init__(self, builder: GraphBuilder, dtype: DType) -> None:
+        self._builder = builder
+        self._dtype = dtype
+
+    def conv(self, x: Tensor, channels: int, kernel: int = 1, *, stride: int = 1, depthwise: bool = False) -> Tensor:
+        """A convolution of an image and a clipped activation. A depthwise one keeps the channels."""
+        builder, groups = self._builder, x.shape[3] if depthwise else 1
+        filters = _zeros(builder, (channels, x.shape[3] // groups, kernel, kernel), self._dtype)
+        bias = _zeros(builder, (channels,), self._dtype if self._dtype.is_float else DType.INT32)
+        pad = kernel // 2
+        attrs: dict[str, Any] = {**_SAME, "stride": (stride, stride), "pads": (pad, pad, pad, pad), "groups": groups}
+        if not self._dtype.is_float:
+            attrs["x_zero"] = 3
+        return self._clipped(builder.add("conv", [x, filters, bias], attrs))
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """A sum and a clipped activation."""
+        return self._clipped(self._builder.add("binary", [self._real(a), self._real(b)], {"fn": Binary.ADD}))
+
+    def _clipped(self, x: Tensor) -> Tensor:
+        y = self._builder.add("unary", [self._real(x)], {"fn": Unary.CLIP, "p0": 0.0, "p1": 6.0})
+        if self._dtype.is_float:
+            return y
+        scale, zero = self._builder.const(np.float32(0.1)), self._builder.const(np.int32(3))
+        return self._builder.add("quantize", [y, scale, zero], {"to": self._dtype})
+
+    def _real(self, x: Tensor) -> Tensor:
+        if x.dtype.is_float:
+            return x
+        scale, zero = self._builder.const(np.float32(0.002)), self._builder.const(np.int32(0))
+        return self._builder.add("dequantize", [x, scale, zero], {"to": DType.FLOAT32})
+
+
+def _network(dtype: DType, outside: DType | None = None) -> Graph:
+    """Blocks of networks that classify images, from 56 x 56 to 14 x 14 pixels: an inverted residual of MobileNet v2,
+    separable convolutions of MobileNet v1 and bottlenecks of ResNet. ``outside``: the type of input and output."""
+    label = dtype.label if outside is None else f"{dtype.label} within {outside.label}"
+    builder = GraphBuilder(f"network {label}")
+    layers = _Layers(builder, dtype)
+    x = given = builder.input("x", (1, 56, 56, 32), outside or dtype)
+    if outside is not None:
+        x = given = builder.add("cast", [x], {"to": dtype})
+    x = layers.conv(layers.conv(layers.conv(x, 96), 96, 3, depthwise=True), 32)
+    x = layers.add(given, x)
+    for inner, channels in ((64, 128), (128, 256)):
+        x = layers.conv(layers.conv(x, x.shape[3], 3, stride=2, depthwise=True), channels)
+        x = layers.add(x, layers.conv(layers.conv(layers.conv(x, inner), inner, 3), channels))
+    return builder.finish([x if outside is None else builder.add("cast", [x], {"to": outside})])
 
 
 _SAME = {"layout": "NHWC", "stride": (1, 1), "dilation": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
-
-
-def _dense(dtype: DType) -> Graph:
-    builder = GraphBuilder(f"dense {dtype.label}")
-    vector = builder.input("x", (1, INPUTS), dtype)
-    weights, bias = _zeros(builder, (INPUTS, UNITS), dtype), _zeros(builder, (UNITS,), dtype)
-    result = builder.add("matmul", [vector, weights, bias], {})
-    return builder.finish([builder.add("softmax", [result], {"axis": 1, "log": False})])
 
 
 def _arithmetic(dtype: DType) -> Graph:
