@@ -22,7 +22,7 @@ from hal.nnapi.types import (
     Timing,
 )
 from tests.support.nnapi.client import ExecutionCallback, PreparedCallback, execute_sync, prepare, prepared_model
-from tests.support.nnapi_examples.examples import Record, available, build_model, examples
+from tests.support.nnapi_examples.examples import HIDL_VERSIONS, Record, available, build_model, examples
 from tests.support.nnapi_examples.variants import signed
 from tests.support.nnapi_examples.vts_cases import Case, own_cases, sampled_cases
 
@@ -180,7 +180,7 @@ def test_examples_are_prepared_or_not_together(config: str) -> None:
 def _quantised_examples(step: int) -> Sequence[tuple[Record, Any]]:
     kinds = [
         (rec, get)
-        for rec, get in examples()
+        for rec, get in examples(HIDL_VERSIONS)
         if any(operand["type"] == "TENSOR_QUANT8_ASYMM" for operand in rec["main"]["operands"])
         and not any(operation["type"] in UNCOUPLED for operation in rec["main"]["operations"])
     ]

@@ -24,7 +24,7 @@ from hal.nnapi.types import (
 )
 from tests.support.nnapi.client import Array, Frame, Outcome
 from tests.support.nnapi.models import IN, OUT, chain, dense, scalar, tensor
-from tests.support.nnapi_examples.examples import available, build_model, examples
+from tests.support.nnapi_examples.examples import HIDL_VERSIONS, available, build_model, examples
 from tests.support.nnapi_examples.running import compare, compare_classes
 
 NONE = ErrorStatus.NONE
@@ -106,7 +106,7 @@ def sampled_cases(step: int) -> Iterator[Case]:
     """Yield every ``step``-th example that must succeed."""
     if not available():
         return
-    for rec, get in list(examples())[::step]:
+    for rec, get in list(examples(HIDL_VERSIONS))[::step]:
         if rec["expectFailure"] or "infinite" in rec["test"]:
             continue
         model, inputs, expected = build_model(rec, get)
