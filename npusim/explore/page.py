@@ -23,15 +23,14 @@ def page(study: Study) -> str:
     if not any(row.known for row in rows):
         raise UsageError("--html: no design has figures")
     front = {row.number for row in study.front_rows()}
-    said = recommended(study)
+    estimates = estimates_text(study)
+    paragraphs = [each for each in (recommended(study), f"Estimates: {estimates}." if estimates else "") if each]
     notes = [
-        *([("recommendation", said.removeprefix("Recommended: "))] if said else []),
         ("designs", str(study.space.size)),
         ("devices", ", ".join(base.name for base in study.space.bases)),
         ("models", ", ".join(each.name for each in study.space.workloads)),
         *(("constraint", formula.text) for formula in study.space.constraints),
         *(("excluded", f"{count} by: {reason}") for reason, count in list(study.reasons().items())[:MOST_REASONS]),
-        *([("estimates", estimates)] if (estimates := estimates_text(study)) else []),
         *(("note", note) for note in study.notes),
         ("seed", str(study.space.search.seed)),
         *((f"digest of {name}", digest[:16]) for name, digest in study.facts["models"].items() if digest),
@@ -39,7 +38,9 @@ def page(study: Study) -> str:
     ]
     objectives = [formula.text for formula in study.space.objectives]
     shown = [_row(study, row, front) for row in rows]
-    return front_page(shown, objectives, title=study.space.name, notes=notes, limits=_limits(study))
+    return front_page(
+        shown, objectives, title=study.space.name, notes=notes, limits=_limits(study), paragraphs=paragraphs
+    )
 
 
 def _limits(study: Study) -> dict[str, tuple[float | None, float | None]]:

@@ -27,6 +27,7 @@ def front_page(
     title: str = "Study",
     notes: Sequence[tuple[str, str]] = (),
     limits: Mapping[str, tuple[float | None, float | None]] | None = None,
+    paragraphs: Sequence[str] = (),
 ) -> str:
     """A self-contained HTML file about up to ten thousand designs of a study; the same rows give the same bytes.
 
@@ -46,7 +47,7 @@ def front_page(
 
     ``objectives``: the metrics of the Pareto front, at least one. A sequence: all are minimised; a mapping: ``"min"``
     or ``"max"`` for each. The first two are shown first. ``limits``: {metric: (lower, upper) limit, None for no limit},
-    drawn as lines. ``notes``: names and values for the summary (network, device, seed).
+    drawn as lines. ``notes``: names and values for the summary (network, device, seed), below ``paragraphs``.
 
     Raises UsageError that names row and field.
     """
@@ -85,7 +86,7 @@ def front_page(
         "front": found,
         "effects": _effects(knobs, figures, tiers),
     }
-    return page.page(title, _body(rows, goals, tiers, feasible, found, notes), data, SCRIPTS)
+    return page.page(title, _body(rows, goals, tiers, feasible, found, notes, paragraphs), data, SCRIPTS)
 
 
 MOST_STEPS = 12
@@ -195,6 +196,7 @@ def _body(
     feasible: Sequence[bool],
     found: Sequence[int],
     notes: Sequence[tuple[str, str]],
+    paragraphs: Sequence[str],
 ) -> str:
     refused = len(rows) - sum(feasible)
     kinds = sorted({tier for column in tiers.values() for tier in column if tier})
@@ -210,7 +212,9 @@ def _body(
         told.append(("note", "estimated and simulated figures are shown together; each figure is marked with its tier"))
     return "\n".join(
         [
-            page.section("summary", "Summary", page.facts(told)),
+            page.section(
+                "summary", "Summary", "".join(f"<p>{page.text(each)}</p>" for each in paragraphs) + page.facts(told)
+            ),
             '<div class="pair">'
             + page.section(
                 "scatter", "Pareto front", note="Hollow and faint: dominated designs. Crosses: not feasible."

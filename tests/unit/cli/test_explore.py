@@ -60,7 +60,7 @@ def test_from_a_space_file_to_the_front(cli: Cli, space: Path, tmp_path: Path) -
     assert outcome.code == 0, outcome.err
     assert "space: 6 designs of edge, 4 simulated, 4 feasible" in outcome.out
     header = next(line for line in outcome.out.splitlines() if line.startswith("design"))
-    assert header.split() == ["design", "rows", "dram.bandwidth", "latency", "area", "energy", "tier", "busiest"]
+    assert header.split() == ["design", "rows", "dram.bandwidth", "latency", "area", "energy", "tier", "bound", "by"]
     assert "least latency" in outcome.out
     assert "2  breaks dram.bandwidth <= 8 GB/s" in outcome.out
     found = json.loads(files[3].read_text())
