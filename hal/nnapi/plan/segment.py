@@ -107,11 +107,10 @@ class OperationBuilder(SegmentBuilder):
 
     def _lower(self, view: OpView) -> None:
         definition = self._vocabulary.definition_of(view)
-        halved = None if view.index in self._exact else halved_view(view, definition, self._constants)
+        half = view.index not in self._exact
+        halved = halved_view(view, definition, self._constants) if half else None
         view, read = (view, self._read) if halved is None else (halved, self._read_half)
-        lowering = Lowering(
-            view, self.builder, self.shapes, read, self._look, half=halved is not None, absent=self._absent
-        )
+        lowering = Lowering(view, self.builder, self.shapes, read, self._look, half=half, absent=self._absent)
         for number in view.operation.inputs:
             if number not in self.shapes and number not in self._absent:
                 self.shapes[number] = tuple(self._subgraph.operands[number].dimensions)

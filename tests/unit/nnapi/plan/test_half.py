@@ -21,7 +21,7 @@ from npusim.graph import Graph
 from npusim.program import Program
 from tests.support.examples import examples
 from tests.support.nnapi.client import Frame, execute_sync, prepare, prepared_model
-from tests.support.nnapi.one_operation import build, given, i32, result, run_one, scalar, vector
+from tests.support.nnapi.one_operation import build, given, i32, result, run, run_one, scalar, vector
 from tests.support.nnapi_examples.running import HostBackend
 
 T, Op = OperandType, OperationType
@@ -145,3 +145,14 @@ def test_integers_are_not_touched() -> None:
     x = given(T.TENSOR_INT32, [1 << 20, 70001])
     found = run_one(Op.GATHER, [x, i32(0), vector([1, 0])], result(T.TENSOR_INT32), relaxed=True)
     assert found.tolist() == [70001, 1 << 20]
+
+
+@pytest.mark.parametrize("kind", [F32, T.TENSOR_FLOAT16])
+def test_products_within_operations_that_widen_their_operands(kind: T) -> None:
+    """RNN computes in FLOAT32 whatever its operands are; only its products need FLOAT16 on this device."""
+    shapes = (2, 3), (4, 3), (4, 4), (4,), (2, 4)
+    operands = [given(kind, RNG.normal(size=shape) / 2) for shape in shapes]
+    outputs = [result(kind), result(kind)]
+    found = run(Op.RNN, [*operands, i32(0)], outputs, "rk3588_core", relaxed=True)
+    x, w, r, b, state = (np.asarray(each.value, np.float64) for each in operands)
+    np.testing.assert_allclose(found[1], x @ w.T + state @ r.T + b, rtol=0.005, atol=0.005)
