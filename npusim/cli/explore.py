@@ -23,6 +23,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command(cls=Command, short_help="Search a design space for its Pareto front.")
 @click.argument("space", type=_FILE, metavar="SPACE")
+@click.argument("stores", type=_FILE, nargs=-1, metavar="[STORE...]")
 @click.option(
     "--workers",
     "-w",
@@ -36,7 +37,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "--store",
     type=_FILE,
     metavar="FILE",
-    show_default="SPACE with the suffix .study",
+    show_default="SPACE with the suffix .study, for a shard .I-of-N.study",
     help="File of results; a study continues from it.",
 )
 @click.option(
@@ -49,8 +50,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     type=click.IntRange(min=0),
     metavar="N",
     show_default="search.budget of SPACE",
-    help="Maximum number of simulated designs; 0: only report the store.",
+    help="Maximum number of simulated designs; 0: only report the store, also while another process writes to it.",
 )
+@click.option("--shard", metavar="I/N", help="Simulate only part I of N parts of the space, into a store of its own.")
+@click.option("--merge", is_flag=True, help="Join STORE..., such as those of shards, into the store, and report it.")
 @click.option(
     "--top", type=click.IntRange(min=0), default=20, help="Number of designs of the Pareto front to list; 0: all."
 )
@@ -76,11 +79,14 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def explore(
     context: click.Context,
     space: Path,
+    stores: tuple[Path, ...],
     workers: int | None,
     cluster: str | None,
     store: Path | None,
     trust_store: bool,
     budget: int | None,
+    shard: str | None,
+    merge: bool,
     top: int,
     json_file: str | None,
     csv_file: Path | None,
@@ -99,10 +105,11 @@ def explore(
       npusim explore space.toml --workers 8 --budget 200 --csv all.csv
       npusim explore space.toml --cluster tcp://scheduler:8786
       npusim explore space.toml --budget 0 --top 0
+      npusim explore space.toml --shard 3/10
+      npusim explore space.toml --merge space.*-of-10.study
       npusim explore space.toml --write 17 design.toml
     """
-    if cluster is not None and workers is not None:
-        raise UsageError("--cluster: not used with --workers; the cluster has its own workers")
+    _check_options(context.params)
     if write is not None:
         _write_design(space, *write)
         return
@@ -110,12 +117,19 @@ def explore(
         if file is not None:
             check_destination(file)
     from npusim.explore.report import text, to_json_dict, write_csv, write_parquet
-    from npusim.explore.study import Study
+    from npusim.explore.shards import Shard
+    from npusim.explore.study import SUFFIX, Study
 
-    with Study(space, store=store, trust=trust_store) as study:
+    part = None if shard is None else Shard.parse(shard)
+    if part is not None and store is None:
+        store = space.with_suffix(f".{part}{SUFFIX}")
+    with Study(space, store=store, trust=trust_store, reading=budget == 0 and not trust_store) as study:
+        if merge:
+            study.merge(stores)
+            budget = 0
         try:
             with _bar(study.space.name) as show:
-                study.run(workers=workers, cluster=cluster, budget=budget, progress=show)
+                study.run(workers=workers, cluster=cluster, budget=budget, shard=part, progress=show)
         except KeyboardInterrupt:
             count = len(study.rows)
             say(f"stopped with {count} designs in the store; continue with:\n  {_again(context)}", err=True)
@@ -127,6 +141,17 @@ def explore(
                     writer(study, draft)
                 if json_file != "-":
                     say(f"wrote {path}")
+
+
+def _check_options(given: dict[str, Any]) -> None:
+    """Refuse options that exclude each other."""
+    merge, stores = given["merge"], given["stores"]
+    if given["cluster"] is not None and given["workers"] is not None:
+        raise UsageError("--cluster: not used with --workers; the cluster has its own workers")
+    if merge != bool(stores):
+        raise UsageError("--merge: needs the stores to join" if merge else f"{stores[0]}: stores need --merge")
+    if merge and (given["shard"] is not None or given["budget"] is not None):
+        raise UsageError("--merge: only joins and reports; not used with --shard or --budget")
 
 
 def _write_design(space: Path, number: int, path: Path) -> None:

@@ -51,6 +51,8 @@ _LIMITS = {
     sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
     sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
 }
+_PATIENCE = 60.0
+"""Seconds to wait for a transaction of another process. The longest is the reading of all rows."""
 _STEPS = 10_000
 """Instructions of SQLite between two checks of their number."""
 _MOST_STEPS = 10_000_000
@@ -92,11 +94,12 @@ class StudyStore:
             if path is not None and self._lock is not None:
                 _look_beside(path, self._lock)
                 self._key = _key(path)
-            where = ":memory:" if path is None else f"file:{_quoted(path)}?mode={'ro' if reading else 'rw'}"
-            self._file = sqlite3.connect(where, uri=path is not None, isolation_level=None)
+            where = ":memory:" if path is None else f"file:{_quoted(path)}?mode=rw"
+            # A reader cannot write, see below, but takes back the transaction of a writer that was killed.
+            self._file = sqlite3.connect(where, timeout=_PATIENCE, uri=path is not None, isolation_level=None)
             try:
                 self._defend(reading)
-                self._check()
+                self._check(reading)
             except BaseException:
                 self._file.close()
                 raise
@@ -122,12 +125,14 @@ class StudyStore:
         self._left -= _STEPS
         return self._left < 0
 
-    def _check(self) -> None:
+    def _check(self, reading: bool) -> None:
         """Create the tables of a new file; refuse files of other programs."""
         (application,) = self._file.execute("PRAGMA application_id").fetchone()
         (version,) = self._file.execute("PRAGMA user_version").fetchone()
         schema = self._file.execute(_SCHEMA).fetchmany(len(_schema()) + 1)
         if not schema and not application:
+            if reading:
+                raise UsageError(f"{self.path}: has no rows yet; try again when npusim explore has begun")
             with self._transaction():
                 self._file.execute(f"PRAGMA application_id = {APPLICATION}")
                 self._file.execute(f"PRAGMA user_version = {VERSION}")
@@ -231,7 +236,7 @@ class StudyStore:
         about = self._about()
         found: list[StudyRow] = []
         count = 0
-        with self._explained():
+        with self._explained(), self._transaction("DEFERRED"):
             # Rows are read one by one and checked before they are kept, because a damaged file may contain endless
             # tables.
             last = -1
@@ -294,8 +299,9 @@ class StudyStore:
         )
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._file.execute("BEGIN IMMEDIATE")
+    def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
+        """A transaction; ``DEFERRED``: one that reads, so that others may write meanwhile and it does not see that."""
+        self._file.execute(f"BEGIN {kind}")
         try:
             yield
             self._file.execute("COMMIT")

@@ -22,6 +22,7 @@ import npusim
 from npusim import notebook
 from npusim.errors import ConfigError, UsageError, named, shown
 from npusim.explore import bayes
+from npusim.explore.build import build
 from npusim.explore.evaluate import Evaluate, Simulator, area_um2, load_models
 from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.front import non_dominated
@@ -30,10 +31,12 @@ from npusim.explore.objectives import Objectives
 from npusim.explore.reading import read_space
 from npusim.explore.screening import Area, Estimate, EstimateTable, Screen
 from npusim.explore.search import Rounds, exhaustive
+from npusim.explore.shards import Shard, merged, read_store
 from npusim.explore.space import Design, Space
 from npusim.explore.store import StudyStore
 from npusim.explore.workers import Here, Pool, Processes, default_count
 from npusim.hw.technology import UNPRICED
+from npusim.units import ceil_div
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +51,7 @@ SUFFIX = ".study"
 class Study:
     """``space``: a file or a Space. ``store``: the file with the rows. None: next to the space file, or in memory for a
     Space made in Python. A study resumes from its store. ``trust``: accept rows that this user's npusim on this machine
-    has not written, and sign them.
+    has not written, and sign them. ``reading``: only report the store, which another process may be writing to.
 
     ``evaluate``, ``estimate`` and ``area`` replace npusim's own functions. Raises ConfigError for an invalid space
     file, UsageError for a store that cannot be used or belongs to another space, NpusimError for a model.
@@ -63,6 +66,7 @@ class Study:
         estimate: Estimate | None = None,
         area: Area = area_um2,
         trust: bool = False,
+        reading: bool = False,
     ) -> None:
         if not isinstance(space, Space):
             store = Path(space).with_suffix(SUFFIX) if store is None else store
@@ -78,14 +82,20 @@ class Study:
             evaluate = self._simulator = load_models(space.workloads, space.bases[0])
         self._evaluate: Evaluate = evaluate
         self._estimate = estimate
-        self._store = StudyStore(None if store is None else Path(store), trust=trust)
+        path = None if store is None else Path(store)
+        if reading and path is not None and path.parent.is_dir() and not os.path.lexists(path):
+            self.notes.append(f"{path}: no such store yet, so no design has figures")
+            path = None
+        self._reading = reading and path is not None
+        self._trust = trust
+        self._store = StudyStore(path, reading=self._reading, trust=trust)
         try:
             self._agree()
             self.rows: dict[int, StudyRow] = self._stored()
             if trust:
-                for row in self.rows.values():
-                    self._check(row)
-                self._store.sign()
+                self._check(self.rows.values(), self._store.path)
+                if not self._reading:
+                    self._store.sign()
         except BaseException:
             self._store.close()
             raise
@@ -93,18 +103,19 @@ class Study:
     def _stored(self) -> dict[int, StudyRow]:
         return {row.number: row for row in self._store.rows()}
 
-    def _check(self, row: StudyRow) -> None:
-        """Refuse a row that does not belong to this space. All of it except figures follows from its number."""
-        try:
-            design = self.space.design(row.number)
-        except (UsageError, ConfigError) as error:
-            raise UsageError(f"{self._store.path}: {error}") from None
-        wanted = [each.name for each in self.space.workloads] if row.known else []
-        same = (row.base, dict(row.settings), row.fingerprint) == (
-            design.base, json.loads(json.dumps(design.settings)), design.config.fingerprint()
-        )  # fmt: skip
-        if not same or [each.model for each in row.figures] != wanted:
-            raise UsageError(f"{self._store.path}: design {row.number}: is another design in this space")
+    def _check(self, rows: Iterable[StudyRow], path: Path | None) -> None:
+        """Refuse rows that do not belong to this space. All of a row except figures follows from its number."""
+        for row in rows:
+            try:
+                design = self.space.design(row.number)
+            except (UsageError, ConfigError) as error:
+                raise UsageError(f"{path}: {error}") from None
+            wanted = [each.name for each in self.space.workloads] if row.known else []
+            same = (row.base, dict(row.settings), row.fingerprint) == (
+                design.base, json.loads(json.dumps(design.settings)), design.config.fingerprint()
+            )  # fmt: skip
+            if not same or [each.model for each in row.figures] != wanted:
+                raise UsageError(f"{path}: design {row.number}: is another design in this space")
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -114,15 +125,18 @@ class Study:
 
     def _agree(self) -> None:
         """Write the description of a new store; refuse a store with another description."""
-        wanted = self.facts
         known = self._store.facts()
-        if not known:
-            self._store.tell(wanted)
-            return
-        changed = [part for name, now in wanted.items() for part in _differences(name, known.get(name), now)]
+        if known:
+            self._compare(known, self._store.path)
+        elif not self._reading:
+            self._store.tell(self.facts)
+
+    def _compare(self, known: Mapping[str, Any], path: Path | None) -> None:
+        """Refuse the description of a store that is not of this study."""
+        changed = [part for name, now in self.facts.items() for part in _differences(name, known.get(name), now)]
         if changed:
             raise UsageError(
-                f"{self._store.path}: was made for another study: {'; '.join(changed)}. Figures of both would not "
+                f"{path}: was made for another study: {'; '.join(changed)}. Figures of both would not "
                 "compare: put it back, or give another store (--store FILE). Objectives, constraints, weights and "
                 "search may change"
             )
@@ -133,19 +147,24 @@ class Study:
         workers: int | None = None,
         cluster: str | None = None,
         budget: int | None = None,
+        shard: Shard | None = None,
         progress: Progress | None = None,
     ) -> Study:
         """Search until the budget is spent or no new design is proposed. Returns itself.
 
         ``workers``: number of processes; 0: only this one; None: one per processor. ``cluster``: address of a Dask
-        scheduler to use instead. Rows do not depend on the workers. Raises UsageError. May be interrupted and called
-        again at any time.
+        scheduler to use instead. Rows do not depend on the workers. ``shard``: only this part of the designs; see
+        :meth:`merge`. Raises UsageError. May be interrupted and called again at any time.
         """
         most = self.space.search.budget if budget is None else budget
-        rounds = self._search(most)
+        if most and self._reading:
+            raise UsageError(f"{self._store.path}: was opened for reading; budget must be 0")
+        rounds = self._search(most, shard)
         pool: Pool | None = None
         done = 0
         total = min(most, self.space.size)
+        if shard is not None:
+            total = ceil_div(total, shard.count)
         if progress is not None:
             progress(done, total)
         try:
@@ -174,6 +193,24 @@ class Study:
             if pool is not None:
                 pool.close()
 
+    def merge(self, stores: Iterable[str | os.PathLike[str]]) -> Study:
+        """Add the rows of other stores of this study, such as those of shards, in any order. Returns itself.
+
+        Nothing is added if a store is of another space, model or build, if its rows were not written by this user (and
+        the study was not opened with ``trust``), or if two stores have different rows of one design: UsageError names
+        it.
+        """
+        sources = {str(self._store.path or "this study"): list(self.rows.values())}
+        for path in map(Path, stores):
+            facts, rows = read_store(path, self._trust)
+            self._compare(facts, path)
+            if self._trust:
+                self._check(rows, path)
+            sources[str(path)] = rows
+        self._store.add(merged(sources))
+        self.rows = self._stored()
+        return self
+
     def _with_estimates(self, row: StudyRow) -> StudyRow:
         """The row with the figures that this search estimated."""
         if self._table is None:
@@ -200,7 +237,7 @@ class Study:
         count = default_count() if workers is None else workers
         return Processes(self._evaluate, min(count, wanted)) if count else Here(self._evaluate)
 
-    def _search(self, budget: int) -> Rounds:
+    def _search(self, budget: int, shard: Shard | None) -> Rounds:
         if not budget:
             if self.space.size <= self.space.search.screen:
                 self.screen.allowed(range(self.space.size))
@@ -214,14 +251,27 @@ class Study:
                     f"an exhaustive search goes through designs by their numbers, and a budget of {budget} may end it "
                     f"before the last of {self.space.size}"
                 )
-            return exhaustive(self.space, self.screen, budget)
+            rounds = exhaustive(self.space, self.screen, budget)
+            return rounds if shard is None else shard.part(rounds)
         if method == "optuna":
+            if shard is not None:
+                raise UsageError(
+                    '--shard: not with search.method = "optuna", whose designs depend on the rows of all earlier ones; '
+                    "halving and exhaustive have shards"
+                )
             return bayes.drawn(self.space, self.objectives, self.screen, budget)
         estimate = self._estimator()
         if estimate is None:
             self.notes.append("designs were not estimated, because there is no estimator for these models")
         self._table = table = EstimateTable(self.space, self.objectives, self.screen, estimate)
-        return Halving(self.space, self.objectives, self.screen, table).rounds(budget)
+        rounds = Halving(self.space, self.objectives, self.screen, table).rounds(budget)
+        if shard is None:
+            return rounds
+        self.notes.append(
+            "a shard is a part of the first round of this search, because later rounds depend on its rows: merge the "
+            "shards, and run the study on the merged store"
+        )
+        return shard.first(rounds)
 
     def _estimator(self) -> Estimate | None:
         if self._estimate is None and self._simulator is not None:
@@ -370,11 +420,16 @@ def no_rounds() -> Rounds:
 
 
 def versions() -> dict[str, str]:
-    """Versions that determine figures, in addition to space and models."""
+    """Versions that determine figures, in addition to space and models; ``source`` tells two builds of one version."""
     from npusim.compiler.version import COMPILER_VERSION
     from npusim.isa.base import ISA_VERSION
 
-    return {"npusim": npusim.__version__, "compiler": str(COMPILER_VERSION), "instructions": str(ISA_VERSION)}
+    return {
+        "npusim": npusim.__version__,
+        "compiler": str(COMPILER_VERSION),
+        "instructions": str(ISA_VERSION),
+        "source": build()["source"],
+    }
 
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from npusim.demo import as_onnx
+from npusim.explore import Study
 from npusim.hw.config import load_config
 from tests.support.cli.interruptible import started
 from tests.unit.cli.conftest import Cli
@@ -74,6 +75,21 @@ def test_from_a_space_file_to_the_front(cli: Cli, space: Path, tmp_path: Path) -
     again = cli("explore", space, "--budget", 0)
     assert again.out.splitlines()[:6] == outcome.out.splitlines()[:6]
     assert json.loads(cli("explore", space, "--budget", 0, "--json", "-").out) == found
+
+
+def test_shards_are_merged_and_a_store_in_use_is_read(cli: Cli, space: Path) -> None:
+    once = json.loads(cli("explore", space, "--workers", 0, "--store", space.with_name("one.study"), "--json", "-").out)
+    assert "must be I/N" in cli("explore", space, "--shard", "3/2").message
+    assert "stores need --merge" in cli("explore", space, space).message
+    assert "needs the stores" in cli("explore", space, "--merge").message
+    assert "--merge: only joins" in cli("explore", space, "--merge", space, "--budget", 3).message
+    for number in (1, 2):
+        assert cli("explore", space, "--workers", 0, "--shard", f"{number}/2").code == 0
+    stores = [space.with_suffix(f".{number}-of-2.study") for number in (1, 2)]
+    assert json.loads(cli("explore", space, "--merge", *stores, "--json", "-").out) == once
+    with Study(space):
+        assert "another study is writing" in cli("explore", space).message
+        assert json.loads(cli("explore", space, "--budget", 0, "--json", "-").out) == once
 
 
 def test_a_design_is_written_as_a_device(cli: Cli, space: Path, tmp_path: Path) -> None:
