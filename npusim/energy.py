@@ -25,6 +25,11 @@ CHIP, SEQUENCER = "chip", "sequencer"
 """Consumers that are not units: the chip (clock, leakage), and fetches and moves between instructions."""
 
 
+def power_uw(energy_fj: float | None, time_ps: float) -> int | None:
+    """Average power of a run in microwatts, None if unknown; a femtojoule per picosecond is a milliwatt."""
+    return None if energy_fj is None or not time_ps else int(energy_fj * 1000 // time_ps)
+
+
 class EnergyInputs(Protocol):
     """The part of a result that its energy depends on."""
 

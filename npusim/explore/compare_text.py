@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from npusim.errors import named
 from npusim.explore.compare import Comparison, LayerDelta
 from npusim.report.energy import joules
-from npusim.report.format import counted, duration, facts, grouped, percent, quantity, table
+from npusim.report.format import change, counted, duration, facts, grouped, percent, quantity, signed, table
 from npusim.report.layers import shares
 from npusim.timeline import CAUSES
 
@@ -54,7 +54,7 @@ def totals(found: Comparison) -> list[tuple[str, str]]:
         rows.append(("since", f"{since.name}, on the path from {_when(since)}"))
         largest = max(found.layers, key=lambda layer: (abs(layer.delta_ps), layer.name))
         rows.append(("most", _why(largest)))
-    waits = [f"{unit} for {on} {_signed(ps)}" for (unit, on), ps in list(found.stalls.items())[:MOST_STALLS]]
+    waits = [f"{unit} for {on} {signed(ps)}" for (unit, on), ps in list(found.stalls.items())[:MOST_STALLS]]
     if waits:
         rows.append(("waits", "; ".join(waits)))
     return rows
@@ -70,7 +70,7 @@ def _changes(changes: Mapping[str, tuple[str, str]]) -> str:
 def _change(before: int, after: int, show: Callable[[int], str]) -> str:
     if before == after:
         return f"{show(before)}, the same"
-    more = f", {'+' if after > before else ''}{percent(after - before, before)}" if before else ""
+    more = f", {change(before, after)}" if before else ""
     return f"{show(before)} -> {show(after)}{more}"
 
 
@@ -83,25 +83,19 @@ def _when(layer: LayerDelta) -> str:
 
 def _why(layer: LayerDelta) -> str:
     unit, cause, delta = layer.cause
-    return f"{layer.name} {_signed(layer.delta_ps)}, of which {unit} {_signed(delta)}: {CAUSES[cause]}" if unit else ""
-
-
-def _signed(ps: int) -> str:
-    return f"+{duration(ps)}" if ps > 0 else duration(ps)
+    return f"{layer.name} {signed(layer.delta_ps)}, of which {unit} {signed(delta)}: {CAUSES[cause]}" if unit else ""
 
 
 def _shares(title: str, deltas: Mapping[str, int], found: Comparison, meanings: Mapping[str, str]) -> list[str]:
     """The largest differences, the others in one row, and their sum."""
     ordered = sorted(deltas.items(), key=lambda item: (-abs(item[1]), item[0]))
     rest = sum(delta for _, delta in ordered[MOST_UNITS:])
-    rows = [
-        (name, _signed(delta), _share(delta, found), meanings.get(name, "")) for name, delta in ordered[:MOST_UNITS]
-    ]
+    rows = [(name, signed(delta), _share(delta, found), meanings.get(name, "")) for name, delta in ordered[:MOST_UNITS]]
     if ordered[MOST_UNITS:]:
-        rows.append((counted(len(ordered) - MOST_UNITS, "other"), _signed(rest), _share(rest, found), ""))
+        rows.append((counted(len(ordered) - MOST_UNITS, "other"), signed(rest), _share(rest, found), ""))
     if not rows:
         return []
-    rows.append(("all", _signed(found.delta_ps), _share(found.delta_ps, found), ""))
+    rows.append(("all", signed(found.delta_ps), _share(found.delta_ps, found), ""))
     return table((f"by {title}", "time", "of the difference", "meaning" if meanings else ""), rows, right="<>><")
 
 
@@ -120,15 +114,15 @@ def _layers(found: Comparison, top: int) -> list[str]:
             layer.kind,
             duration(layer.before.time_ps),
             duration(layer.after.time_ps),
-            _signed(layer.delta_ps),
+            signed(layer.delta_ps),
             _likely(layer),
         )
         for layer in ordered[:top]
     ]
     rest = found.delta_ps - sum(layer.delta_ps for layer in ordered[:top])
     if ordered[top:]:
-        rows.append((counted(len(ordered) - top, "other"), "", "", "", _signed(rest), ""))
-    rows.append(("all", "", duration(found.time_ps[0]), duration(found.time_ps[1]), _signed(found.delta_ps), ""))
+        rows.append((counted(len(ordered) - top, "other"), "", "", "", signed(rest), ""))
+    rows.append(("all", "", duration(found.time_ps[0]), duration(found.time_ps[1]), signed(found.delta_ps), ""))
     head = f"the {len(ordered[:top])} layers of {len(found.layers)} that differ most (time: on the critical path)"
     return [head, *table(("layer", "kind", "was", "is", "more", "likely cause"), rows, right="<<>>><")]
 
@@ -141,4 +135,4 @@ def _name(layer: LayerDelta) -> str:
 
 def _likely(layer: LayerDelta) -> str:
     unit, cause, delta = layer.cause
-    return f"{unit} {_signed(delta)}: {CAUSES[cause]}" if unit else ""
+    return f"{unit} {signed(delta)}: {CAUSES[cause]}" if unit else ""

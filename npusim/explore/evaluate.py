@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from npusim.compiler.schedule.prepared import PreparedGraph
+from npusim.energy import power_uw
 from npusim.errors import (
     CompileError,
     DeviceFaultError,
@@ -14,7 +15,7 @@ from npusim.errors import (
     UnsupportedError,
     UsageError,
 )
-from npusim.explore.figures import REFUSED, SIMULATED, ModelFigures, StudyRow, power_uw
+from npusim.explore.figures import REFUSED, SIMULATED, ModelFigures, StudyRow
 from npusim.explore.workloads import Workload, digest_of
 from npusim.report.format import printable
 from npusim.report.layers import unit_kind

@@ -66,11 +66,6 @@ class StudyRow:
         return self.status in (SIMULATED, ESTIMATED)
 
 
-def power_uw(energy_fj: float | None, latency_ps: float) -> int | None:
-    """Average power of a run in microwatts; a femtojoule per picosecond is a milliwatt."""
-    return None if energy_fj is None or not latency_ps else int(energy_fj * 1000 // latency_ps)
-
-
 def values_of(row: StudyRow, weights: Mapping[str, Fraction]) -> dict[str, Any]:
     """The figures under their names in formulas. Over all models: their weighted mean.
 

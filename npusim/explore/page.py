@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from npusim.errors import UsageError
 from npusim.explore.figures import FIGURES, OF_MODELS
 from npusim.explore.formula import DIMENSIONS
-from npusim.explore.report import MOST_REASONS, bound_by, estimates_text, recommended, value_text
+from npusim.explore.recommend import recommendation
+from npusim.explore.report import MOST_REASONS, bound_by, estimates_text, headline, recommended, value_text
 from npusim.report.html import front_page
 from npusim.report.html.front import UNITS
 
@@ -38,8 +39,16 @@ def page(study: Study) -> str:
     ]
     objectives = [formula.text for formula in study.space.objectives]
     shown = [_row(study, row, front) for row in rows]
+    found = recommendation(study)
     return front_page(
-        shown, objectives, title=study.space.name, notes=notes, limits=_limits(study), paragraphs=paragraphs
+        shown,
+        objectives,
+        title=study.space.name,
+        notes=notes,
+        limits=_limits(study),
+        paragraphs=paragraphs,
+        tiles=headline(study),
+        best=None if found is None else found.row.number,
     )
 
 

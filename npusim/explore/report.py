@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npusim.bottleneck import summed
 from npusim.errors import UsageError
 from npusim.explore.axes import config_key
 from npusim.explore.figures import FIGURES, StudyRow
@@ -59,6 +60,27 @@ def _headline(study: Study) -> str:
         f"front of {len(study.front_rows())}",
     ]
     return f"{', '.join(parts)}\nmodels: {models}; objectives: {', '.join(f.text for f in space.objectives)}"
+
+
+def headline(study: Study) -> list[tuple[str, str, str]]:
+    """The main figures, each with a label and a detail: designs, the best of each objective, what binds."""
+    known, feasible = sum(row.known for row in study.rows.values()), len(study.feasible())
+    found = [("designs simulated", grouped(known), f"of {grouped(study.space.size)}, {grouped(feasible)} feasible")]
+    if not study.front_rows():
+        return [*found, ("Pareto front", "0 designs", "no simulated design is feasible")]
+    found.append(("Pareto front", counted(len(study.front_rows()), "design"), "of the simulated ones"))
+    for formula in study.space.objectives:
+        row = study.best_row(formula.text)
+        detail = f"design {row.number}: {_settings(study, row)}"
+        found.append((f"least {formula.text}", _figure(study, row, formula.text), detail))
+    best = recommendation(study)
+    if best is not None and (parts := summed(tuple(each.resources.items()) for each in best.row.figures)):
+        resource, ps = next(iter(parts.items()))
+        detail = f"{percent(ps, sum(parts.values()))} of the time of design {best.row.number}, the recommended one"
+        found.append(("bound by", resource, detail))
+    else:
+        found.append(("bound by", "not known", "the rows do not record it"))
+    return found
 
 
 def _front(study: Study, rows: Sequence[StudyRow]) -> list[str]:

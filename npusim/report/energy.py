@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npusim.energy import Energy, energy
+from npusim.energy import Energy, energy, power_uw
 from npusim.hw.costs import Breakdown
 from npusim.report.format import percent, scaled
 
@@ -15,9 +15,22 @@ def energy_rows(found: Energy, time_ps: int) -> list[tuple[str, str]]:
         return []
     if found.total is None:
         return [("energy", f"unknown, because {', '.join(found.unknown)} have no price; of the rest {_shares(found)}")]
-    # A femtojoule in a picosecond is a milliwatt.
-    power = f" = {watts(1000 * found.total // time_ps)}" if time_ps else ""
-    return [("energy", f"{joules(found.total)}{power}: {_shares(found)}")]
+    power = power_uw(found.total, time_ps)
+    return [("energy", f"{joules(found.total)}{'' if power is None else f' = {watts(power)}'}: {_shares(found)}")]
+
+
+def largest(found: Breakdown) -> str:
+    """The largest item and its share of the total; empty without one."""
+    part = max(found.parts, key=lambda part: part.value or 0, default=None)
+    return f"{part.name} {percent(part.value, found.known)}" if part is not None and part.value else ""
+
+
+def unpriced(found: Breakdown) -> str:
+    """Why a total is not known; empty if it is."""
+    if not found.known:
+        return "nothing has a price"
+    more = f" and {len(found.unknown) - 1} more" if len(found.unknown) > 1 else ""
+    return f"no price of {found.unknown[0]}{more}" if found.unknown else ""
 
 
 def area_rows(found: Breakdown) -> list[tuple[str, str]]:

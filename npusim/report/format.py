@@ -61,6 +61,17 @@ def percent(part: float, whole: float) -> str:
     return f"{round(100 * part / whole, 1) + 0.0:.1f} %" if whole else "-"  # + 0.0: no "-0.0"
 
 
+def signed(ps: int) -> str:
+    """A difference of times in picoseconds as text: ``+1.03 ms``."""
+    return f"+{duration(ps)}" if ps > 0 else duration(ps)
+
+
+def change(before: float, after: float) -> str:
+    """A change in relation to the first value: ``+4.0 %``; ``-`` if the first value is 0 and the second is not."""
+    share = percent(after - before, before) if before or after else percent(0, 1)
+    return f"+{share}" if before and after > before else share
+
+
 def _significant(value: float) -> str:
     if value == int(value) and abs(value) < 1000:
         return str(int(value))

@@ -18,6 +18,7 @@ from npusim.timeline import CAUSES, UnitCounters
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
+    from npusim.occupancy import Occupancy
 
 
 def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, first: ReportedRun | None = None) -> str:
@@ -46,10 +47,7 @@ def text(result: ReportedRun, config: Config, inputs: str, *, top: int = 10, fir
 def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
     """Names and values of the totals of a run."""
     counters = result.counters
-    rate = ""
-    if result.time_ps:
-        runs = 10**12 / result.time_ps
-        rate = f", {f'{runs:.1f}' if runs < 100 else grouped(round(runs))} runs/s"
+    rate = f", {throughput(result)}" if result.time_ps else ""
     clock = quantity(config.clock_hz, "Hz")
     rows = [
         ("program", f"{counted(counters.instructions, 'instruction')}{', from the cache' * result.compile_from_cache}"),
@@ -89,6 +87,14 @@ def totals(result: ReportedRun, config: Config) -> list[tuple[str, str]]:
     return rows
 
 
+def throughput(result: ReportedRun) -> str:
+    """Runs per second, one after the other; ``-`` for a run without time."""
+    if not result.time_ps:
+        return "-"
+    runs = 10**12 / result.time_ps
+    return f"{f'{runs:.1f}' if runs < 100 else grouped(round(runs))} runs/s"
+
+
 def first_run(first: ReportedRun | None, config: Config) -> list[tuple[str, str]]:
     """The time of the run that loaded the pinned weights; empty without one."""
     if first is None:
@@ -103,8 +109,8 @@ def memories(result: ReportedRun) -> list[tuple[str, str]]:
     rows = []
     for label, suffix in (("SRAM", ".sram"), ("accumulators", ".accumulators"), ("L2", "l2"), ("DRAM", "dram")):
         same = [each for each in result.memory if each.memory.endswith(suffix)]
-        full = max(same, key=lambda each: each.peak_bytes, default=None)
-        if full is None or not full.peak_bytes:
+        full = fullest(same)
+        if full is None:
             continue
         parts = sorted(full.at_peak.items(), key=lambda item: (-item[1], item[0]))
         held = ", ".join(f"{PLURALS[kind]} {quantity(count, 'B')}" for kind, count in parts if count)
@@ -112,6 +118,11 @@ def memories(result: ReportedRun) -> list[tuple[str, str]]:
         share = f"{quantity(full.peak_bytes, 'B')} = {percent(full.peak_bytes, full.capacity_bytes)}"
         rows.append((f"{label} peak", f"{share}{where}, at {duration(full.peak_ps)}: {held}"))
     return rows
+
+
+def fullest(same: Sequence[Occupancy]) -> Occupancy | None:
+    """The memory with the highest peak; None if nothing is in any."""
+    return max((each for each in same if each.peak_bytes), key=lambda each: each.peak_bytes, default=None)
 
 
 MOST_DECIDED = 8

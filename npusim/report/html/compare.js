@@ -93,4 +93,5 @@ start(() => {
   deltas(byId("bars"));
   panel(byId("layer"));
   layerTable(byId("table"));
+  if (COUNT) selection.set(indices(COUNT).reduce((best, index) => (Math.abs(delta(index)) > Math.abs(delta(best)) ? index : best), 0));
 });

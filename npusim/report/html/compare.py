@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from npusim.report.energy import joules
+from npusim.report.format import change, duration, percent, quantity, signed
 from npusim.report.html import page
 from npusim.report.html.columns import coded
 
@@ -43,11 +45,40 @@ def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] =
     }
     told = [("first", first), ("second", second), *notes]
     body = [
-        page.section("summary", "Summary", page.facts(told)),
+        page.tiles(_headline(found)),
         page.section(
             "shares", "By unit and by cause", note="Time on the critical path. Each picture adds up to the difference."
         ),
         '<div class="pair">' + page.section("bars", "By layer") + page.section("layer", "Selected layer") + "</div>",
         page.section("table", "Layers"),
+        page.section("summary", "Details", page.facts(told)),
     ]
     return page.page(f"{first} and {second}", "\n".join(body), data, SCRIPTS)
+
+
+def _headline(found: Mapping[str, Any]) -> list[page.Tile]:
+    """Time, energy, DRAM traffic, the cause of most of the difference, and what binds each run."""
+    amounts = found.get("amounts", {})
+    traffic = zip(*(amounts.get(f"dram_{way}_bytes", (None, None)) for way in ("read", "write")), strict=True)
+    moved = [None if None in each else sum(each) for each in traffic]
+    cause, spent = max(found["causes"].items(), key=lambda item: (abs(item[1]), item[0]), default=("none", 0))
+    told = f"{signed(spent)} of {signed(found['delta_ps'])}"
+    bound = [each or page.NOT_KNOWN for each in found.get("bound", ("", ""))]
+    first, second = (
+        f"{percent(next(iter(each.values())), sum(each.values()))}" if each else "the run does not record it"
+        for each in found.get("resources", ({}, {}))
+    )
+    return [
+        _tile("time", found["time_ps"], duration),
+        _tile("energy", amounts.get("energy_fj", (None, None)), joules),
+        _tile("DRAM traffic", moved, lambda count: quantity(count, "B")),
+        ("largest cause", cause, told if found["causes"] else "the times are equal"),
+        ("bound by", bound[1], f"{second}; before: {bound[0]}, {first}"),
+    ]
+
+
+def _tile(name: str, values: Sequence[int | None], shown: Callable[[int], str]) -> page.Tile:
+    before, after = values
+    if before is None or after is None:
+        return (name, page.NOT_KNOWN, "not recorded by both runs")
+    return (name, change(before, after), f"{shown(before)} -> {shown(after)}")

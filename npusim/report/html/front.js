@@ -29,4 +29,5 @@ start(() => {
   parallel(byId("parallel"));
   effects(byId("effects"));
   designTable(byId("table"));
+  selection.set(DATA.best);
 });

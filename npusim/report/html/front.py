@@ -28,6 +28,8 @@ def front_page(
     notes: Sequence[tuple[str, str]] = (),
     limits: Mapping[str, tuple[float | None, float | None]] | None = None,
     paragraphs: Sequence[str] = (),
+    tiles: Sequence[page.Tile] = (),
+    best: object = None,
 ) -> str:
     """A self-contained HTML file about up to ten thousand designs of a study; the same rows give the same bytes.
 
@@ -48,6 +50,8 @@ def front_page(
     ``objectives``: the metrics of the Pareto front, at least one. A sequence: all are minimised; a mapping: ``"min"``
     or ``"max"`` for each. The first two are shown first. ``limits``: {metric: (lower, upper) limit, None for no limit},
     drawn as lines. ``notes``: names and values for the summary (network, device, seed), below ``paragraphs``.
+    ``tiles``: the headline figures. ``best``: the ``id`` of the design that is selected at the start; if left out,
+    the first of the front.
 
     Raises UsageError that names row and field.
     """
@@ -84,9 +88,10 @@ def front_page(
         "bound": coded([str(row.get("bound") or "") for row in rows]),
         "configs": config_table([row.get("config") for row in rows]),
         "front": found,
+        "best": next((n for n, row in enumerate(rows) if row["id"] == best), found[0] if found else -1),
         "effects": _effects(knobs, figures, tiers),
     }
-    return page.page(title, _body(rows, goals, tiers, feasible, found, notes, paragraphs), data, SCRIPTS)
+    return page.page(title, _body(rows, goals, tiers, feasible, found, notes, paragraphs, tiles), data, SCRIPTS)
 
 
 MOST_STEPS = 12
@@ -197,6 +202,7 @@ def _body(
     found: Sequence[int],
     notes: Sequence[tuple[str, str]],
     paragraphs: Sequence[str],
+    tiles: Sequence[page.Tile],
 ) -> str:
     refused = len(rows) - sum(feasible)
     kinds = sorted({tier for column in tiers.values() for tier in column if tier})
@@ -212,13 +218,10 @@ def _body(
         told.append(("note", "estimated and simulated figures are shown together; each figure is marked with its tier"))
     return "\n".join(
         [
-            page.section(
-                "summary", "Summary", "".join(f"<p>{page.text(each)}</p>" for each in paragraphs) + page.facts(told)
-            ),
+            page.tiles(tiles) if tiles else "",
+            "".join(f'<p class="said">{page.words(each)}</p>' for each in paragraphs),
             '<div class="pair">'
-            + page.section(
-                "scatter", "Pareto front", note="Hollow and faint: dominated designs. Crosses: not feasible."
-            )
+            + page.section("scatter", "Pareto front")
             + page.section("design", "Selected design")
             + "</div>",
             page.section(
@@ -228,5 +231,6 @@ def _body(
             ),
             page.section("effects", "What each knob does"),
             page.section("table", "Designs"),
+            page.section("summary", "Details", page.facts(told)),
         ]
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -58,10 +59,33 @@ def label(value: object) -> str:
     return printable(str(value), lines=False)
 
 
+_LONG = re.compile(r"\S{17,}")
+_BEFORE_PART = re.compile(r"(?<=[./_+:=-])(?=[A-Za-z])")
+
+
+def words(value: object) -> str:
+    """A value as text between tags; long names break before a part, not within a word."""
+    return _LONG.sub(lambda found: _BEFORE_PART.sub("<wbr>", found[0]), text(value))
+
+
 def facts(rows: Iterable[tuple[str, str]]) -> str:
     """Names and values as a definition list."""
-    inner = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in rows)
+    inner = "".join(f"<div><dt>{words(name)}</dt><dd>{words(value)}</dd></div>" for name, value in rows)
     return f'<dl class="facts">{inner}</dl>'
+
+
+Tile = tuple[str, str, str]
+"""A headline figure: its label, the figure as text, and one line of detail."""
+NOT_KNOWN = "not known"
+
+
+def tiles(rows: Iterable[Tile]) -> str:
+    """The headline figures of a page, as a section without a heading."""
+    inner = "".join(
+        f'<div><dt>{words(name)}</dt><dd class="figure">{words(figure)}</dd><dd>{words(detail)}</dd></div>'
+        for name, figure, detail in rows
+    )
+    return f'<section id="headline" aria-label="Headline figures"><dl class="tiles">{inner}</dl></section>'
 
 
 def section(name: str, title: str, body: str = "", note: str = "") -> str:

@@ -1,6 +1,8 @@
 // Parallel coordinates: a line for each design through all its knobs and figures; a filter on an axis keeps the lines that pass through it.
 
-const PLOT = [54, 46, 84, 26]; // left, top, right, bottom
+const [TOP, BOTTOM] = [46, 26];
+const LETTER = 7.2; // width of a letter at most, on average
+const MOST_LETTERS = 28;
 const UNKNOWN = -0.07; // where a line crosses an axis for which the design has no value: below its lower end
 
 function parallel(host) {
@@ -12,12 +14,16 @@ function parallel(host) {
   host.append(legend([["Pareto front", "", line("best")], ["others", "", line("kept")], ["filtered out", "", line("out")], ["selected", "", line("own")]]));
   const frame = html("div", { class: "scroll wide" });
   host.append(frame);
+  // Room for the labels at the right of each axis, and for the names above, which alternate between two lines.
+  const labels = axes.map((axis) => 12 + LETTER * Math.max(...axis.ticks.map(([, text]) => text.length)));
+  const names = axes.map((axis) => LETTER * titleOf(axis).length);
+  const [left, right] = [names[0] / 2 + 4, Math.max(names[axes.length - 1] / 2 + 4, labels[axes.length - 1])];
+  const apart = Math.max(60, ...labels.slice(0, -1), ...axes.slice(2).map((_, n) => (names[n] + names[n + 2]) / 4 + 4));
   const view = picture(frame, 360, `${DESIGNS} designs on ${axes.length} axes`, (width, height) => {
-    const [left, top, right, bottom] = PLOT;
     const x = (n) => left + (axes.length > 1 ? (n / (axes.length - 1)) * (width - left - right) : 0);
-    const y = (t) => height - bottom - t * (height - top - bottom);
+    const y = (t) => height - BOTTOM - t * (height - TOP - BOTTOM);
     return [...lineGroups(axes, x, y), ...axes.map((axis, n) => axisGroup(axis, n, x(n), y, ranges[n]))];
-  }, 92 * axes.length);
+  }, left + right + apart * (axes.length - 1));
   view.root.setAttribute("tabindex", -1);
   view.keys.textContent = "Keys on an axis: \u2191 \u2193 set and move the filter, Shift with them resizes it, Esc clears it.";
   const said = html("p", { class: "note", role: "status" });
@@ -34,6 +40,10 @@ function parallel(host) {
   mouseFilter(view, ranges, told_, (n) => { focus = n; });
   keyFilter(view, ranges, told_);
   selection.watch(view.redraw);
+}
+function titleOf({ name, goal }) {
+  const short = name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1)}\u2026` : name;
+  return `${short}${goal === "min" ? " \u2193" : goal === "max" ? " \u2191" : ""}`;
 }
 function knobAxis(knob) {
   const last = knob.levels.length - 1;
@@ -69,7 +79,8 @@ function axisGroup(axis, n, x, y, range) {
   svg("line", { x1: x, x2: x, y1: y(0), y2: y(1), class: "rule" }),
   ...(range ? [svg("rect", { x: x - 8, y: y(range[1]), width: 16, height: Math.max(2, y(range[0]) - y(range[1])), class: "brush" })] : []),
   ...axis.ticks.map(([t, text]) => svg("text", { x: x + 6, y: y(t) + 4 }, text)),
-  svg("text", { x, y: n % 2 ? 14 : 30, "text-anchor": "middle", class: "title" }, `${axis.name}${axis.goal === "min" ? " \u2193" : axis.goal === "max" ? " \u2191" : ""}`));
+  svg("text", { x, y: n % 2 ? 14 : 30, "text-anchor": "middle", class: "title" }, titleOf(axis),
+    axis.name.length > MOST_LETTERS ? svg("title", {}, axis.name) : null));
 }
 function mouseFilter(view, ranges, told_, focus) {
   let drag = null;
@@ -77,7 +88,7 @@ function mouseFilter(view, ranges, told_, focus) {
   const partAt = (event) => {
     const [, py] = placeIn(view.root, event);
     const height = view.root.viewBox.baseVal.height;
-    const part = (height - PLOT[3] - py) / (height - PLOT[1] - PLOT[3]);
+    const part = (height - BOTTOM - py) / (height - TOP - BOTTOM);
     return part > 0.97 ? 1 : part < 0.03 ? 0 : part; // a pointer near an end selects the end
   };
   view.root.addEventListener("pointerdown", (event) => {

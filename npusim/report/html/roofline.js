@@ -9,7 +9,7 @@ function roofline(host) {
   }
   const ordered = [...points].sort((a, b) => intensity(a) - intensity(b) || a - b);
   let drawn = [];
-  const view = picture(host, 400, `Roofline of ${points.length} layers`, (width, height) => {
+  const view = picture(host, 380, `Roofline of ${points.length} layers`, (width, height) => {
     const frame = [70, 24, width - 14, height - 44];
     const scales = roofScales(points, frame);
     drawn = points.map((index) => pointOf(index, scales, frame));

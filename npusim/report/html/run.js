@@ -13,4 +13,5 @@ start(() => {
   if (DATA.energy.unknown.length) bars.append(html("p", { class: "note" }, `Energy: no price is known of ${DATA.energy.unknown.join(", ")}.`));
   bars.append(html("p", { class: "keys" }, "Keys: \u2190 \u2192 previous and next layer, Enter zooms the timeline to it."));
   layerTable(byId("layers"));
+  if (COUNT) selection.set(LAYERS.added.indexOf(Math.max(...LAYERS.added)));
 });

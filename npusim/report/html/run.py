@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from npusim.energy import power_uw
+from npusim.hw.area import area
 from npusim.report.device import changes, summary
-from npusim.report.energy import energy_rows
+from npusim.report.energy import energy_rows, joules, largest, square, unpriced, watts
+from npusim.report.format import duration, grouped, percent, quantity
 from npusim.report.html import page
 from npusim.report.html.columns import coded
 from npusim.report.html.energies import energies
@@ -15,7 +18,7 @@ from npusim.report.html.lanes import lanes, path_lane
 from npusim.report.html.roofs import roofs
 from npusim.report.layers import LayerReport, layers, why
 from npusim.report.result import ReportedRun
-from npusim.report.run import memories, totals, unit_rows
+from npusim.report.run import fullest, memories, throughput, totals, unit_rows
 
 if TYPE_CHECKING:
     from npusim.hw.config import Config
@@ -75,6 +78,43 @@ def _layers(found: Sequence[LayerReport], config: Config) -> dict[str, Any]:
     }
 
 
+def _headline(result: ReportedTrace, config: Config) -> list[page.Tile]:
+    """Latency, throughput, energy, power, area, use of the matrix unit, peak of SRAM, bound by."""
+    energy, silicon, found = result.energy, area(config), result.bottleneck
+    whole = energy.total if energy.known else None
+    power = power_uw(whole, result.time_ps)
+    full = fullest([each for each in result.memory if each.memory.endswith(".sram")])
+    used = ("matrix unit used", page.NOT_KNOWN, "the device has no matrix unit")
+    if config.matrix is not None:
+        used = (
+            "matrix unit used",
+            percent(result.matrix_utilization, 1),
+            f"of its peak, {quantity(result.macs, 'MAC')}",
+        )
+    peak = ("peak of SRAM", quantity(0, "B"), "nothing is stored in SRAM")
+    if full is not None:
+        share = percent(full.peak_bytes, full.capacity_bytes)
+        peak = ("peak of SRAM", quantity(full.peak_bytes, "B"), f"{share} of {quantity(full.capacity_bytes, 'B')}")
+    bound = ("bound by", page.NOT_KNOWN, "the run takes no time")
+    if found.bound:
+        share = percent(found.resources[found.bound], found.total_ps)
+        bound = ("bound by", found.bound, f"{share} of {duration(found.total_ps)} with the host")
+    return [
+        ("latency", duration(result.time_ps), f"{grouped(result.cycles)} cycles of {quantity(config.clock_hz, 'Hz')}"),
+        ("throughput", throughput(result), "one after the other"),
+        ("energy", _known(whole, joules), unpriced(energy) or f"most: {largest(energy)}"),
+        ("power", _known(power, watts), unpriced(energy) or "mean over the run"),
+        ("area", _known(silicon.total, square), unpriced(silicon) or f"most: {largest(silicon)}"),
+        used,
+        peak,
+        bound,
+    ]
+
+
+def _known(value: int | None, shown: Callable[[int], str]) -> str:
+    return page.NOT_KNOWN if value is None else shown(value)
+
+
 def _body(result: ReportedTrace, config: Config, notes: Sequence[tuple[str, str]]) -> str:
     told = [
         ("device", f"{config.name}{changes(config)}: {summary(config)}"),
@@ -87,7 +127,7 @@ def _body(result: ReportedTrace, config: Config, notes: Sequence[tuple[str, str]
     description = f"<details><summary>Complete device description</summary><pre>{_toml(config)}</pre></details>"
     return "\n".join(
         [
-            page.section("summary", "Summary", page.facts(told) + description),
+            page.tiles(_headline(result, config)),
             '<div class="pair">'
             + page.section("roofline", "Roofline")
             + page.section("layer", "Selected layer")
@@ -96,6 +136,7 @@ def _body(result: ReportedTrace, config: Config, notes: Sequence[tuple[str, str]
             page.section("bars", "Layer by layer"),
             page.section("layers", "Layers"),
             page.section("units", "Units", _units(result)),
+            page.section("summary", "Details", page.facts(told) + description),
         ]
     )
 

@@ -4,7 +4,7 @@ function scatter(host) {
   const objectives = METRICS.filter((each) => each.goal);
   const state = { x: objectives[0].name, y: (objectives[1] || METRICS.find((each) => each !== objectives[0]) || objectives[0]).name, log: true };
   let drawn = [];
-  const view = picture(host, 440, "Pareto front", (width, height) => {
+  const view = picture(host, 400, "Pareto front", (width, height) => {
     const frame = [78, 24, width - 16, height - 44];
     const [mx, my] = [metric(state.x), metric(state.y)];
     const [x, y] = [scaleOf(mx, state.log, frame[0], frame[2]), scaleOf(my, state.log, frame[3], frame[1])];
@@ -90,9 +90,15 @@ function staircase(points, mx, my) {
 function limitLines(mx, my, x, y, [left, top, right, bottom]) {
   const across = mx.limits.filter((value) => value !== null).map((value) => svg("line", { x1: x(value), x2: x(value), y1: top, y2: bottom, class: "limit" }));
   const up = my.limits.filter((value) => value !== null).map((value) => svg("line", { x1: left, x2: right, y1: y(value), y2: y(value), class: "limit" }));
-  const words = my.limits.map((value, n) => (value === null ? null : svg("text", { x: right - 4, y: y(value) - 5, "text-anchor": "end", class: "limit-text" },
+  const words = my.limits.map((value, n) => (value === null ? null : svg("text", { x: right - 4, y: y(value) + (n ? -5 : 14), "text-anchor": "end", class: "limit-text" },
     `${n ? "at most" : "at least"} ${show(value, my.unit)}`)));
-  const own = mx.limits.map((value, n) => (value === null ? null : svg("text", { x: x(value) + 5, y: top + 12, class: "limit-text" },
-    `${n ? "at most" : "at least"} ${show(value, mx.unit)}`)));
+  // The words of a vertical line are on the side with more room, at the end where no horizontal line has words.
+  const low = my.limits.every((value) => value === null || y(value) < (top + bottom) / 2);
+  const own = mx.limits.map((value, n) => {
+    if (value === null) return null;
+    const before = x(value) > (left + right) / 2;
+    return svg("text", { x: x(value) + (before ? -5 : 5), y: (low ? bottom - 22 : top + 12) + 14 * n, "text-anchor": before ? "end" : "start",
+      class: "limit-text" }, `${n ? "at most" : "at least"} ${show(value, mx.unit)}`);
+  });
   return [...across, ...up, ...words, ...own].filter((each) => each);
 }

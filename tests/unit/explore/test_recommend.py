@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from npusim.explore import Study, make_space
 from npusim.explore.page import page
 from npusim.explore.recommend import estimate_errors, recommendation
-from npusim.explore.report import estimates_text, recommended, text, to_json_dict, write_csv
+from npusim.explore.report import estimates_text, headline, recommended, text, to_json_dict, write_csv
 from tests.support.explore_designs import Synthetic, small_model, space, synthetic_area
 
 VARY = {"matrix.rows": [4, 8, 16, 32], "dram.bandwidth": ["4 GB/s", "8 GB/s", "16 GB/s"]}
@@ -42,6 +43,26 @@ def test_the_smallest_product_of_objectives_is_recommended(study: Study) -> None
     assert "The limit latency <= 1 ms excludes 0 designs." in said
     assert " ".join(said.split()) in " ".join(text(study, 5).split())
     assert to_json_dict(study)["recommendation"]["design"] == found.row.number
+
+
+def test_the_headline_agrees_with_the_text(study: Study) -> None:
+    told = {name: (figure, detail) for name, figure, detail in headline(study)}
+    shown = text(study, 0)
+    assert f"{told['designs simulated'][0]} simulated" in shown
+    for objective in ("latency", "area"):
+        figure, detail = told[f"least {objective}"]
+        (line,) = [line for line in shown.splitlines() if line.startswith(f"least {objective}")]
+        assert figure in line
+        assert f"design {study.best_row(objective).number}: " in detail
+    found = recommendation(study)
+    assert found is not None
+    resource, detail = told["bound by"]
+    sums = Counter[str]()
+    for each in found.row.figures:
+        sums.update(each.resources)
+    assert sums[resource] == max(sums.values())
+    assert f"design {found.row.number}," in detail
+    assert f'<dd class="figure">{resource}</dd>' in page(study)
 
 
 def test_area_of_units_that_no_model_uses_is_reported(study: Study) -> None:

@@ -22,6 +22,17 @@ def test_the_page_holds_the_comparison() -> None:
     assert text == compare_page(compared(), notes=[("changed", "dram.bandwidth")])
 
 
+def test_the_headline_is_the_change_in_percent() -> None:
+    def text(**amounts: object) -> str:
+        return compare_page({**compared(), "amounts": amounts})
+
+    assert '<dd class="figure">+25.0 %</dd><dd>16 us -&gt; 20 us</dd>' in text()
+    moved = text(dram_read_bytes=[60, 90], dram_write_bytes=[40, 20])
+    assert '<dd class="figure">+10.0 %</dd><dd>100 B -&gt; 110 B</dd>' in moved
+    assert '<dt>energy</dt><dd class="figure">not known</dd>' in text(energy_fj=[5, None])
+    assert '<dt>largest cause</dt><dd class="figure">dram</dd><dd>+9 us of +4 us</dd>' in text()
+
+
 def test_it_takes_what_compare_makes() -> None:
     run = demo_run().to_json_dict()
     text = compare_page(compare(run, run, ("one", "two")).to_json_dict())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from itertools import accumulate
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.dtypes import DType
+from npusim.hw.area import area
 from npusim.hw.config import load_config
 from npusim.occupancy import Occupancy
+from npusim.report.energy import energy_rows, square
 from npusim.report.html import run_page
 from npusim.report.html.energies import energies
 from npusim.report.html.held import held, thinned
@@ -21,6 +24,7 @@ from npusim.report.html.lanes import fair_share, lanes, path_lane
 from npusim.report.html.roofs import roofs
 from npusim.report.html.still import pictures
 from npusim.report.layers import layers
+from npusim.report.run import memories, totals
 from npusim.runtime import Result
 from npusim.timeline import PathSegment, Span, Timeline
 from tests.support.pages import HOSTILE, demo_run, hostile_run
@@ -207,6 +211,33 @@ def test_a_run_without_instructions_has_no_pictures() -> None:
     run = dataclasses.replace(demo_run(), timeline=Timeline(), _ops=[], _memory=None, _energy=None)
     assert pictures(run) == ""
     assert "no layer" in run_page(run).lower()
+
+
+def headline(text: str) -> dict[str, tuple[str, str]]:
+    """Return the tiles of a page: figure and detail by label."""
+    found = re.findall(r'<div><dt>(.*?)</dt><dd class="figure">(.*?)</dd><dd>(.*?)</dd></div>', text)
+    return {name: (figure, detail) for name, figure, detail in found}
+
+
+def test_the_headline_has_the_figures_of_the_report() -> None:
+    run = demo_run()
+    told = headline(run_page(run))
+    report = dict([*totals(run, run.device), *memories(run), *energy_rows(run.energy, run.time_ps)])
+    assert told["latency"][0] == report["time"].partition(" = ")[0]
+    assert report["time"].endswith(told["throughput"][0])
+    assert report["energy"].startswith(f"{told['energy'][0]} = {told['power'][0]}")
+    assert report["matrix"].startswith(told["matrix unit used"][0])
+    assert report["SRAM peak"].startswith(told["peak of SRAM"][0])
+    assert report["bound by"].startswith(f"{told['bound by'][0]} {told['bound by'][1].partition(' %')[0]}")
+    assert told["area"][0] == square(area(run.device).total or 0)
+
+
+def test_unknown_figures_are_not_known_and_say_why() -> None:
+    run = dataclasses.replace(demo_run(), device=demo_run().device.with_(technology=None), _energy=None)
+    told = headline(run_page(run))
+    assert {told[name][0] for name in ("energy", "power", "area")} == {"not known"}
+    assert all("price" in told[name][1] for name in ("energy", "power", "area"))
+    assert told["latency"] == headline(run_page(demo_run()))["latency"]
 
 
 @pytest.mark.parametrize("form", [str, lambda path: path])
