@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 from onnx import NodeProto, helper
 
-from npusim.errors import UnsupportedError
+from npusim.errors import ModelError, UnsupportedError, shown
 
 Array = npt.NDArray[Any]
 
@@ -69,6 +69,24 @@ def _seeded(node: NodeProto) -> NodeProto:
     return seeded
 
 
+def _full_matches(node: NodeProto, texts: Array) -> Array:
+    """Whether each text matches the expression of the node. The evaluator uses Python's expressions, which may take a
+    time that is exponential in the text; the operator is defined by those of RE2, which never do."""
+    try:
+        import re2
+    except ImportError as error:
+        reason = "the host cannot compute it without google-re2: pip install 'npusim[strings]'"
+        raise UnsupportedError([(node.name, node.op_type, reason)]) from error
+    options = re2.Options()
+    options.log_errors = False
+    pattern = next((attribute.s for attribute in node.attribute if attribute.name == "pattern"), b"")
+    try:
+        expression = re2.compile(pattern.decode(), options)
+    except (re2.error, UnicodeDecodeError) as error:
+        raise ModelError(f"pattern {shown(pattern.decode(errors='replace'))} is no expression of RE2") from error
+    return np.array([expression.fullmatch(str(text)) is not None for text in texts.flat], bool).reshape(texts.shape)
+
+
 def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> list[Array]:
     """The results of an operator, by the reference evaluator of the onnx package.
 
@@ -78,6 +96,9 @@ def compute(node: NodeProto, version: int, inputs: Sequence[Array | None]) -> li
     if node.op_type == "NonZero" and not node.domain:  # the one that is common and may be large
         assert inputs[0] is not None
         return [np.asarray(np.nonzero(np.atleast_1d(inputs[0])), np.int64)]
+    if node.op_type == "RegexFullMatch" and not node.domain:
+        assert inputs[0] is not None
+        return [_full_matches(node, inputs[0])]
     from onnx.reference import ReferenceEvaluator
 
     node = _seeded(node)

@@ -104,6 +104,16 @@ def test_a_missing_library_is_named(session: Session, monkeypatch: pytest.Monkey
         session.run(model, fed)
 
 
+def test_an_expression_takes_no_more_than_linear_time(session: Session) -> None:
+    """Python's own expressions would take longer than the age of the universe."""
+    pytest.importorskip("re2")
+    fed = {"x": np.array([["a" * 100, "aab"], ["", "b"]], object)}
+    found = session.run(node_model("RegexFullMatch", fed, pattern="(a+)+b"), fed)
+    assert found.outputs["y0"].tolist() == [[False, True], [False, False]]
+    with pytest.raises(InputError, match=r"RegexFullMatch.*'\(' is no expression of RE2"):
+        session.run(node_model("RegexFullMatch", fed, pattern="("), fed)
+
+
 WORDS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3), min_size=1, max_size=4)
 
 
