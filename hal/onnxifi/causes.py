@@ -46,6 +46,7 @@ CAUSES: tuple[tuple[str, Status], ...] = (
     (r"^tensors of up to \d+ dimensions", Status.UNSUPPORTED_SHAPE),
     (r"^needs a table of \d+ elements", Status.UNSUPPORTED_SHAPE),
     (r"elements, at most \d+ are supported$", Status.UNSUPPORTED_SHAPE),
+    (r"^matrices of \d+ rows", Status.UNSUPPORTED_SHAPE),
     (r"^\d+ steps", Status.UNSUPPORTED_SHAPE),
     (r"iterations are not supported in one program$", Status.UNSUPPORTED_SHAPE),
     (KNOWN_CONDITION, Status.UNSUPPORTED_SHAPE),

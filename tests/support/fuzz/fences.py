@@ -6,12 +6,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from npusim.isa.base import INSTRUCTIONS, Instruction
+from npusim.isa.base import INSTRUCTIONS, Call, Instruction
 from npusim.sim.memory import DeviceMemory, JobMemory
 
 _ASAN = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "__asan_poison_memory_region") else None
@@ -31,9 +31,20 @@ class Fences:
         self.memory: DeviceMemory | None = None
         self.compare = False
         self.problems: list[str] = []
+        self._inside = False
         for cls in INSTRUCTIONS.values():
             # Unwrap a method inherited from another class: nested fences would forbid access to the rest.
             cls.execute = self._fenced(inspect.unwrap(cls.execute))  # type: ignore[method-assign]
+            cls.calls = self._whole(inspect.unwrap(cls.calls))  # type: ignore[method-assign]
+
+    def _whole(self, calls: Callable[[Any, Any, int], Sequence[Call]]) -> Callable[[Any, Any, int], Sequence[Call]]:
+        """Replayed jobs keep the calls of an instruction. Outside of a fence these are the fenced instruction."""
+
+        @functools.wraps(calls)
+        def whole(instruction: Instruction, memory: JobMemory, core: int) -> Sequence[Call]:
+            return calls(instruction, memory, core) if self._inside else ((instruction.execute, (memory, core)),)
+
+        return whole
 
     def _fenced(self, execute: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
         @functools.wraps(execute)
@@ -44,8 +55,10 @@ class Fences:
             before = [area.copy() for area in areas] if self.compare else []
             try:
                 _poison(areas, operands)
+                self._inside = True
                 execute(instruction, memory, core)
             finally:
+                self._inside = False
                 _poison([], [(area.ctypes.data, area.size, True) for area in areas])
             for area, old in zip(areas, before, strict=bool(before)):
                 for address, size, write in operands:

@@ -119,6 +119,7 @@ ABOUT_ATTRIBUTES = (
     "attribute {}",
     "activation {}", "mode {} and coordinate_transformation_mode {}", "packed batches", "quantised caches",
     "past_present_share_buffer and do_rotary", "buffers that past and present share", "a mask of 3 * batch + 2 entries",
+    "scales of caches, and norms", "attention to later tokens",
     "output {} is used", "g_idx and weights that are packed for a GPU", "gather_axis and quantize_axis are the same",
 )  # fmt: skip
 """Refusals that match no pattern of CAUSES because they concern attributes."""
