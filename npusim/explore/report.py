@@ -16,8 +16,10 @@ from npusim.explore.figures import FIGURES, StudyRow
 from npusim.explore.formula import DIMENSIONS, Formula
 from npusim.explore.recommend import estimate_errors, recommendation
 from npusim.hw.keys import Quantity
+from npusim.report.effects import MatchedPairs
 from npusim.report.energy import joules, watts
 from npusim.report.format import counted, csv_text, duration, grouped, percent, quantity, table
+from npusim.report.html.columns import levels
 from npusim.report.layers import shares
 from npusim.units import Dimension, show
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from npusim.explore.study import Study
 
 MOST_REASONS = 8
+MOST_STEPS = 12
+"""Limit of the rows of the table of effects."""
 
 
 def text(study: Study, top: int = 20) -> str:
@@ -36,6 +40,8 @@ def text(study: Study, top: int = 20) -> str:
         if top and len(front) > top:
             lines.append(f"... and {len(front) - top} more; --top 0 shows all")
         lines += ["", *_best(study), "", recommended(study)]
+        if effects := _effects(study):
+            lines += ["", *effects]
     else:
         lines.append("No simulated design is feasible.")
     reasons = study.reasons()
@@ -135,6 +141,66 @@ def recommended(study: Study) -> str:
         share = percent(sum(found.idle.values()), found.row.area) if found.row.area else ""
         parts.append(f"Area that no model uses: {shown}{f' = {share} of the device' if share else ''}.")
     return " ".join(parts)
+
+
+def effects_of(study: Study) -> dict[str, list[dict[str, Any]]]:
+    """For each objective the effect of each knob from matched pairs of simulated designs, most important first, as JSON
+    values. Changes are relative."""
+    rows = [row for _, row in sorted(study.rows.items()) if row.known]
+    knobs = {axis.key: levels(value_text(study, row, axis.key) for row in rows) for axis in study.space.axes}
+    if len(study.space.bases) > 1:
+        knobs["base"] = levels(row.base for row in rows)
+    pairs = MatchedPairs({name: each.rows for name, each in knobs.items()})
+    points = [[None if math.isnan(value) else value for value in study.objectives.of(row)] for row in rows]
+    found = {}
+    for formula, figures in zip(study.space.objectives, zip(*points, strict=True), strict=bool(points)):
+        found[formula.text] = [
+            {
+                "knob": each.knob,
+                "importance": each.importance,
+                "pairs": each.pairs,
+                "depends_on": each.depends_on,
+                "dependence": each.dependence,
+                "steps": [
+                    {
+                        **dataclasses.asdict(step),
+                        "before": knobs[each.knob].shown[step.before],
+                        "after": knobs[each.knob].shown[step.after],
+                    }
+                    for step in each.steps
+                ],
+            }
+            for each in pairs.effects(figures, range(len(rows)))
+        ]
+    return found
+
+
+def _effects(study: Study) -> list[str]:
+    """The mean change of each objective with each step of a knob, as a table; empty without matched pairs."""
+    found = effects_of(study)
+    by_step: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for name, knobs in found.items():
+        for knob in knobs:
+            for step in knob["steps"]:
+                by_step.setdefault((knob["knob"], step["before"], step["after"]), {})[name] = step
+    keys = [axis.key for axis in study.space.axes]
+    rows = [
+        (
+            _short(knob, keys), f"{before} to {after}",
+            *(_change(steps[name]["mean"]) if name in steps else "-" for name in found),
+            grouped(max(step["pairs"] for step in steps.values())),
+        )
+        for (knob, before, after), steps in by_step.items()
+    ]  # fmt: skip
+    if not rows:
+        return []
+    lines = table(("knob", "from", *found, "pairs"), rows[:MOST_STEPS], right="<<" + ">" * (len(found) + 1))
+    more = [f"... and {len(rows) - MOST_STEPS} more steps; --json has all"] if len(rows) > MOST_STEPS else []
+    return ["Effect of each knob: mean change over pairs of designs that differ in this knob alone", *lines, *more]
+
+
+def _change(fraction: float) -> str:
+    return f"{round(100 * fraction, 1) + 0.0:+.1f} %"  # 0.0 is added so that no -0.0 is shown
 
 
 def estimates_text(study: Study) -> str:
@@ -270,6 +336,7 @@ def to_json_dict(study: Study) -> dict[str, Any]:
         "front": study.front(),
         "best": {f.text: study.best(f.text)["design"] for f in study.space.objectives if study.feasible()},
         "reasons": study.reasons(),
+        "effects": effects_of(study),
         "recommendation": None if (found := recommendation(study)) is None else found.to_json_dict(),
         "estimates": {
             name: {"median_error": middle, "largest_error": most, "count": count}

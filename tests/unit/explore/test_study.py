@@ -242,6 +242,50 @@ def test_the_front_in_words_and_json() -> None:
     assert found["best"]["area"] == study.best("area")["design"]
 
 
+def test_effects_of_knobs_are_those_of_matched_pairs() -> None:
+    vary = {"matrix.rows": [16, 4, 8], "sram.bytes": ["1 MiB", "128 KiB"], "dram.bandwidth": ["8 GB/s"]}
+    study = synthetic(vary=vary, base=["edge", "mobile"]).run(workers=0)
+    found = to_json_dict(study)["effects"]
+    assert list(found) == ["latency", "area"]
+    points = {row.number: study.objectives.of(row) for row in study.rows.values()}
+    for place, name in enumerate(found):
+        effects = {each["knob"]: each for each in found[name]}
+        assert effects.keys() == {"matrix.rows", "sram.bytes", "base"}
+        assert [each["importance"] for each in found[name]] == sorted(
+            (each["importance"] for each in found[name]), reverse=True
+        )
+        for knob, axis, steps in (
+            ("matrix.rows", 1, [("4", 1, "8", 2), ("8", 2, "16", 0)]),
+            ("sram.bytes", 2, [("128 KiB", 1, "1 MiB", 0)]),
+            ("base", 0, [("edge", 0, "mobile", 1)]),
+        ):
+            assert [(step["before"], step["after"]) for step in effects[knob]["steps"]] == [
+                (before, after) for before, _, after, _ in steps
+            ]
+            for told, (_, low, _, high) in zip(effects[knob]["steps"], steps, strict=True):
+                ratios = []
+                for number, point in points.items():
+                    at = study.space.places(number)
+                    if at[axis] == low:
+                        other = study.space.number((*at[:axis], high, *at[axis + 1 :]))
+                        ratios.append(points[other][place] / point[place] - 1)
+                assert told["pairs"] == len(ratios) == len(points) // len(set(vary.get(knob, ("a", "b"))))
+                assert (told["low"], told["high"]) == pytest.approx((min(ratios), max(ratios)))
+                assert min(ratios) - 1e-12 <= told["mean"] <= max(ratios) + 1e-12
+    said = text(study)
+    assert "pairs of designs that differ in this knob alone" in said
+    (line,) = [line for line in said.splitlines() if "128 KiB to 1 MiB" in line]
+    (of,) = [each for each in found["area"] if each["knob"] == "sram.bytes"]
+    assert line.split()[-3:] == [f"{100 * of['steps'][0]['mean']:+.1f}", "%", str(of["pairs"])]
+
+
+def test_no_effects_without_pairs() -> None:
+    study = synthetic(vary={"matrix.rows": [8]}).run(workers=0)
+    assert to_json_dict(study)["effects"] == {"latency": [], "area": []}
+    assert "pairs of designs" not in text(study)
+    assert to_json_dict(synthetic())["effects"] == {}
+
+
 def test_the_json_of_a_study_says_where_it_comes_from(file: Path) -> None:
     with Study(file) as study:
         told = json.loads(json.dumps(to_json_dict(study.run(workers=0)), allow_nan=False))["provenance"]
