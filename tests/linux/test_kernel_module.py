@@ -12,6 +12,7 @@ from tests.support.kernel_module import COUNTERS, Workshop, cases, device_config
 JOB = cases("job")
 
 
+@pytest.mark.slow
 def test_every_case_passes_and_nobody_complains(shop: Workshop, module: Path) -> None:
     script = f"{cases('all')} || exit 1\n{COUNTERS}\ncat /sys/kernel/debug/npu0/memory"
     done = shop.run(module, script)

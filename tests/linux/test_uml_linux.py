@@ -124,6 +124,7 @@ def _parent(pid: int) -> int:
         return 0
 
 
+@pytest.mark.slow
 def test_a_kernel_that_keeps_its_processor_busy_and_says_nothing_is_given_up(machine: Machine) -> None:
     with pytest.raises(NpusimError, match="the kernel has sent nothing for 1 seconds"):
         machine.run("while :; do :; done", patience_s=1)

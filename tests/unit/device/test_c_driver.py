@@ -244,7 +244,7 @@ def kill_clients(built: Path, path: Path, tmp_path: Path, clients: int) -> None:
 
 
 def test_clients_that_are_killed(built: Path, program: tuple[Program, Path], tmp_path: Path) -> None:
-    kill_clients(built, program[1], tmp_path, 10)
+    kill_clients(built, program[1], tmp_path, 3)
 
 
 @pytest.mark.slow
@@ -266,6 +266,7 @@ def test_ten_thousand_jobs(built: Path, program: tuple[Program, Path], tmp_path:
     assert re.search(r"10000 jobs of \d+ cycles: \d+ us each, 0 different", done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
 def test_nothing_leaks(built: Path, program: tuple[Program, Path], tmp_path: Path) -> None:
     compiled, path = program

@@ -166,6 +166,7 @@ print(json.dumps([found, after.ru_utime - before.ru_utime, after.ru_maxrss - bef
 """
 
 
+@pytest.mark.slow
 def test_onnxifi_says_at_both_doors_that_it_is_too_large() -> None:
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=300, check=True)
     found, seconds, kib = json.loads(done.stdout)
