@@ -61,7 +61,7 @@ TERMS = {
     "port": "sram",
     "sram": "sram",
 }
-"""The resource of each term of the cost of matrix, vector and scalar work; ``compute`` is that of the unit."""
+"""The resource of terms of the cost of matrix, vector and scalar work. Others, such as ``compute``, are the unit's."""
 _LIMITS = {"channel": "dma", "outstanding": "latency", "interconnect": "interconnect"}
 _CAUSES = {"dispatch": "dependencies", "completion": "host", "context": "other jobs", "parked": "other jobs"}
 
@@ -206,7 +206,7 @@ def _computation(config: Config, work: Work) -> tuple[list[tuple[str, int]], str
         # Sums are converted, not terms, so that the parts of a clock with a fractional period add up, too.
         cycles += count
         until = cycles_to_ps(cycles, hz)
-        found.append((unit if name == "compute" else TERMS[name], until - before))
+        found.append((TERMS.get(name, unit), until - before))
         before = until
     return found, "sram"
 
