@@ -15,8 +15,8 @@ function put(element, attributes, children) {
 }
 // Long names break before a part, not within a word. Texts that are copied stay whole.
 const WHOLE = new Set(["pre", "option"]);
-const breakable = (child) => (typeof child !== "string" || !/\S{17}/.test(child) ? [child]
-  : child.split(/(?<=[./_+:=-])(?=[A-Za-z])/).flatMap((part, n) => (n ? [document.createElement("wbr"), part] : [part])));
+const breakable = (child) => (typeof child !== "string" || !/\S{12}/.test(child) ? [child]
+  : child.split(/(?<=[./_+:=(-])(?=[A-Za-z])/).flatMap((part, n) => (n ? [document.createElement("wbr"), part] : [part])));
 const html = (tag, attributes, ...children) =>
   put(document.createElement(tag), attributes, WHOLE.has(tag) ? children : children.flatMap(breakable));
 const svg = (tag, attributes, ...children) => put(document.createElementNS(SVG, tag), attributes, children);

@@ -23,11 +23,11 @@ function effect(row) {
   const caption = html("figcaption", {}, html("b", {}, row.knob), ` typical range ${percent(row.importance, 1)}`);
   if (!row.steps.length) return html("figure", { class: "effect" }, caption, html("p", { class: "note" }, "No two designs differ in this knob alone."));
   const ends = row.steps.flatMap((step) => step.slice(3, 5));
-  const x = linear([Math.min(0, ...ends), Math.max(0, ...ends) || 1e-9], [4, 346]);
+  const x = linear([Math.min(0, ...ends), Math.max(0, ...ends) || 1e-9], [4, 386]);
   const words = row.steps.map(([from, to, mean, low, high, pairs]) =>
-    `${from} \u2192 ${to}: ${change(mean)} (${change(low)} to ${change(high)}), ${pairs} ${pairs === 1 ? "pair" : "pairs"}`);
+    `${from} \u2192 ${to}: ${change(mean)} (${change(low).replace(" %", "")} to ${change(high)}), ${pairs} ${pairs === 1 ? "pair" : "pairs"}`);
   const parts = row.steps.flatMap(([, , mean, low, high], n) => [
-    svg("text", { x: 4, y: 14 + n * 34 }, words[n].length > 56 ? `${words[n].slice(0, 55)}\u2026` : words[n], svg("title", {}, words[n])),
+    svg("text", { x: 4, y: 14 + n * 34 }, words[n].length > 55 ? `${words[n].slice(0, 54)}\u2026` : words[n], svg("title", {}, words[n])),
     svg("path", { d: box(Math.min(x(mean), x(0)), 19 + n * 34, Math.max(Math.abs(x(mean) - x(0)), 1), 8), class: "bar" }),
     svg("path", { d: `M${near(x(low))} ${23 + n * 34}H${near(x(high))}`, class: "axis" }),
   ]);
@@ -36,6 +36,6 @@ function effect(row) {
   const notes = [row.depends_on ? `Its effect depends on ${row.depends_on}, typically by ${percent(row.dependence, 1)}.` : "",
     row.more ? `${row.more} more steps have fewer pairs.` : ""].filter((text) => text);
   return html("figure", { class: "effect" }, caption,
-    svg("svg", { viewBox: `0 0 360 ${height}`, class: "picture", role: "img", "aria-label": `${row.knob}: ${words.join("; ")}` }, zero, ...parts),
+    svg("svg", { viewBox: `0 0 400 ${height}`, class: "picture", role: "img", "aria-label": `${row.knob}: ${words.join("; ")}` }, zero, ...parts),
     ...notes.map((text) => html("p", { class: "note" }, text)));
 }

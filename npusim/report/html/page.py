@@ -59,8 +59,8 @@ def label(value: object) -> str:
     return printable(str(value), lines=False)
 
 
-_LONG = re.compile(r"\S{17,}")
-_BEFORE_PART = re.compile(r"(?<=[./_+:=-])(?=[A-Za-z])")
+_LONG = re.compile(r"\S{12,}")
+_BEFORE_PART = re.compile(r"(?<=[./_+:=(-])(?=[A-Za-z])")
 
 
 def words(value: object) -> str:

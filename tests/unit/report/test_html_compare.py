@@ -10,7 +10,7 @@ from tests.support.pages import compared, demo_run
 
 
 def test_the_page_holds_the_comparison() -> None:
-    text = compare_page(compared(), notes=[("changed", "dram.bandwidth")])
+    text = compare_page(compared(), notes=[("changed", "sram.bytes")])
     told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert told["delta"] == sum(told["layers"]["second"]) - sum(told["layers"]["first"])
     for share in told["shares"]:
@@ -18,8 +18,8 @@ def test_the_page_holds_the_comparison() -> None:
     assert [sum(part[2] for part in parts) for parts in told["layers"]["parts"]] == [
         second - first for first, second in zip(told["layers"]["first"], told["layers"]["second"], strict=True)
     ]
-    assert "<dd>dram.bandwidth</dd>" in text
-    assert text == compare_page(compared(), notes=[("changed", "dram.bandwidth")])
+    assert "<dd>sram.bytes</dd>" in text
+    assert text == compare_page(compared(), notes=[("changed", "sram.bytes")])
 
 
 def test_the_headline_is_the_change_in_percent() -> None:
