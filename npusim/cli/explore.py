@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from npusim.cli.base import Command, json_option
-from npusim.cli.output import answer, check_destination, command_line, is_terminal, replacing, say, write_text
+from npusim.cli.output import again, answer, check_destination, progress_bar, replacing, say, write_text
 from npusim.errors import UsageError
-from npusim.report.format import printable
 
 if TYPE_CHECKING:
     from npusim.explore.study import Study
@@ -128,11 +124,11 @@ def explore(
             study.merge(stores)
             budget = 0
         try:
-            with _bar(study.space.name) as show:
+            with progress_bar(f"exploring {study.space.name}") as show:
                 study.run(workers=workers, cluster=cluster, budget=budget, shard=part, progress=show)
         except KeyboardInterrupt:
             count = len(study.rows)
-            say(f"stopped with {count} designs in the store; continue with:\n  {_again(context)}", err=True)
+            say(f"stopped with {count} designs in the store; continue with:\n  {again(context)}", err=True)
             raise
         answer(json_file, lambda: to_json_dict(study), lambda: text(study, top))
         for path, writer in ((csv_file, write_csv), (parquet_file, write_parquet), (html_file, _write_html)):
@@ -168,30 +164,3 @@ def _write_html(study: Study, path: Path) -> None:
     from npusim.explore.page import page
 
     path.write_text(page(study), "utf-8")
-
-
-def _again(context: click.Context) -> str:
-    return command_line(["npusim", *sys.argv[1:]]) if sys.argv[1:2] == ["explore"] else f"{context.command_path} ..."
-
-
-@contextlib.contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], object]]:
-    """A progress line on the terminal with the remaining time; nothing if there is no terminal."""
-    if not is_terminal(sys.stderr):
-        yield lambda done, total: None
-        return
-    bar: Any
-    with click.progressbar(
-        length=1,
-        label=f"exploring {printable(name, lines=False)}",
-        show_pos=True,
-        show_eta=True,
-        file=sys.stderr,
-        item_show_func=lambda _: "",
-    ) as bar:
-
-        def show(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        yield show

@@ -189,3 +189,33 @@ def _tick(message: str, done: threading.Event) -> None:
     while not done.wait(delay):
         _show(f"\r\x1b[K{message} ... {time.monotonic() - start:.0f} s")
         delay = 1.0
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], object]]:
+    """A progress line on the terminal with the remaining time; the block calls the result with (done, total). Silent
+    unless standard error is a terminal."""
+    if not is_terminal(sys.stderr):
+        yield lambda done, total: None
+        return
+    bar: Any
+    with click.progressbar(
+        length=1,
+        label=printable(label, lines=False),
+        show_pos=True,
+        show_eta=True,
+        file=sys.stderr,
+        item_show_func=lambda _: "",
+    ) as bar:
+
+        def show(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        yield show
+
+
+def again(context: click.Context) -> str:
+    """The command line of this command, to call it again."""
+    name = context.info_name
+    return command_line(["npusim", *sys.argv[1:]]) if sys.argv[1:2] == [name] else f"{context.command_path} ..."

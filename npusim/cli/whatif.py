@@ -9,6 +9,7 @@ import click
 
 from npusim.cli.base import (
     Command,
+    cache_options,
     config_options,
     device,
     json_option,
@@ -17,7 +18,7 @@ from npusim.cli.base import (
     shapes,
     values,
 )
-from npusim.cli.output import answer, progress
+from npusim.cli.output import again, answer, progress_bar, say
 from npusim.errors import UsageError
 
 
@@ -28,8 +29,11 @@ from npusim.errors import UsageError
 @click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, help="Processes that compile and simulate.")
 @click.option("--top", type=click.IntRange(min=0), default=20, help="Number of resources to list.")
 @shape_options
+@cache_options
 @json_option("all results")
+@click.pass_context
 def whatif(
+    context: click.Context,
     model: Path,
     config: str,
     overrides: tuple[str, ...],
@@ -38,12 +42,15 @@ def whatif(
     top: int,
     input_shapes: tuple[str, ...],
     bound: tuple[str, ...],
+    cache_dir: Path | None,
+    no_cache: bool,
     json_file: str | None,
 ) -> None:
     """Compile and time MODEL with each numeric key of the device infinite, doubled and halved, one at a time.
 
     Infinite means 1024 times the value or the largest legal value; for times and cycle counts it means zero. The model
-    is recompiled for each change. Resources are sorted by the time that they save.
+    is recompiled for each change. Resources are sorted by the time that they save. Results are kept in the cache
+    directory: after Ctrl-C, the same command continues, and calls that share devices share results.
 
     \b
     Examples:
@@ -51,9 +58,10 @@ def whatif(
       npusim whatif model.onnx --config edge --only dram --only sram.bytes
       npusim whatif model.onnx --config my.toml --jobs 2 --json whatif.json
     """
-    from npusim.cache import is_program
+    from npusim.cache import default_directory, is_program
     from npusim.explore.measure import Measurer
     from npusim.explore.whatif import what_if
+    from npusim.explore.whatif_store import KeptMeasurer
     from npusim.explore.whatif_text import text
     from npusim.runtime.provenance import of_device
 
@@ -61,8 +69,15 @@ def whatif(
         raise UsageError(f"{model}: a compiled program is for one device; whatif needs its model")
     found = device(config, overrides)
     measure = Measurer(model, shapes(input_shapes), values(bound), jobs)
-    with progress(f"trying {model.name} on variants of {found.name}"):
-        table = what_if(found, measure, model.stem, only)
+    folder = None if no_cache else cache_dir or default_directory()
+    with progress_bar(f"trying {model.name} on variants of {found.name}") as show:
+        kept = KeptMeasurer(measure, folder, show)
+        try:
+            table = what_if(found, kept, model.stem, only)
+        except KeyboardInterrupt:
+            if kept.kept:
+                say(f"stopped with results of {kept.kept} devices; continue with:\n  {again(context)}", err=True)
+            raise
 
     def as_json() -> dict[str, Any]:
         return {**table.to_json_dict(), "provenance": {**of_device(found), "model": measure.described(found)}}

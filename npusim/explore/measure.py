@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,18 @@ class Measurer:
     jobs: int = 1
 
     def __call__(self, devices: Sequence[Config]) -> list[WhatIfPoint | str]:
-        if self.jobs == 1 or len(devices) == 1:
-            return [self.one(device) for device in devices]
-        # Spawned, not forked: a process with threads must not be copied.
-        with multiprocessing.get_context("spawn").Pool(min(self.jobs, len(devices))) as pool:
-            return pool.map(self.one, devices, chunksize=1)
+        return list(self.points(devices))
+
+    def points(self, devices: Sequence[Config]) -> Iterator[WhatIfPoint | str]:
+        """The points one after the other."""
+        jobs = min(self.jobs, len(devices))
+        if jobs <= 1:
+            yield from map(self.one, devices)
+            return
+        # Spawned, not forked: a process with threads must not be copied. Ctrl-C is for this process, which ends them.
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+            yield from pool.imap(self.one, devices, chunksize=1)
 
     def described(self, config: Config) -> dict[str, Any]:
         """The model as JSON values."""

@@ -11,6 +11,8 @@ import pytest
 
 from npusim import report
 from npusim.cli.base import RENAMED
+from npusim.explore.measure import Measurer
+from npusim.hw.config import Config
 from tests.support.cli import models
 from tests.support.onnx_models.small import node_model
 from tests.support.traces import packets
@@ -215,3 +217,25 @@ def test_load_test(cli: Cli, here: Path) -> None:
     assert (found["config"], other["config"]) == ("tiny", "edge")
     assert cli("load-test", "no.toml").message == "no.toml: no such file"
     assert "is a directory" in cli("load-test", "s.toml", "--times", ".").message
+
+
+def test_whatif_continues_after_ctrl_c(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = ("whatif", "m.onnx", "--config", "tiny", "--only", "dram.bandwidth")
+    plain = cli(*line, "--no-cache")
+    calls, one = [], Measurer.one
+
+    def counted(self: Measurer, device: Config) -> object:
+        calls.append(device)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return one(self, device)
+
+    monkeypatch.setattr(Measurer, "one", counted)
+    ended = cli(*line, "--cache-dir", tmp_path / "kept")
+    assert ended.code == 130
+    assert ended.err.startswith("stopped with results of 2 devices; continue with:\n  npusim whatif")
+    assert cli(*line, "--cache-dir", tmp_path / "kept") == plain
+    again = len(calls)
+    assert again > 3
+    assert cli(*line, "--cache-dir", tmp_path / "kept") == plain
+    assert len(calls) == again
