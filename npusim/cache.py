@@ -384,6 +384,7 @@ def describe(program: Program) -> dict[str, Any]:
         "outputs": [_binding(*item) for item in enumerate(program.outputs, FIRST_IO + len(program.inputs))],
         "ops": [(entry.name, entry.kind) for entry in program.ops],
         "members": [entry.members for entry in program.ops],
+        "results": [entry.result for entry in program.ops],
         "commands": program.commands,
         "macs": [(dtype.label, count) for dtype, count in program.macs],
         "bound": program.bound,
@@ -450,7 +451,7 @@ def restore(meta: object, code: bytes, constants: npt.NDArray[np.uint8]) -> Prog
 
 def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     # Older files do not have later fields.
-    lists = ("bound", "members", "places", "states", "host_work", "decided")
+    lists = ("bound", "members", "results", "places", "states", "host_work", "decided")
     known = {**{name: [] for name in lists}, "timing_only": False}
     rows = _fields({**known, **meta} if isinstance(meta, dict) else meta)
     bindings = [Binding(*row) for row in (*rows["inputs"], *rows["outputs"])]
@@ -476,12 +477,14 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     last = max(operators(code), default=-1)
     if last >= len(rows["ops"]):
         raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
-    if len(rows["members"]) not in (0, len(rows["ops"])):
-        raise CacheError(
-            f"members: there must be a list for each of {len(rows['ops'])} operators, got {len(rows['members'])}"
-        )
-    told = rows["members"] or [()] * len(rows["ops"])
-    entries = tuple(OpEntry(name, kind, members) for (name, kind), members in zip(rows["ops"], told, strict=True))
+    for field, what in (("members", "list"), ("results", "text")):
+        if len(rows[field]) not in (0, len(rows["ops"])):
+            raise CacheError(
+                f"{field}: there must be a {what} for each of {len(rows['ops'])} operators, got {len(rows[field])}"
+            )
+    members, results = rows["members"] or [()] * len(rows["ops"]), rows["results"] or [""] * len(rows["ops"])
+    told = zip(rows["ops"], members, results, strict=True)
+    entries = tuple(OpEntry(name, kind, own, result) for (name, kind), own, result in told)
     places = tuple(Place(*row) for row in rows["places"])
     for number, place in enumerate(places):
         if not place.first <= place.last < len(rows["ops"]):
@@ -584,7 +587,7 @@ _BINDINGS = _many(_row(_text, _size, _shape, _dtype))
 _SCHEMA: dict[str, Callable[[object, str], Any]] = {
     "name": _text, "config": _text, "fingerprint": _text, "key": _text, "regions": _many(_size),
     "inputs": _BINDINGS, "outputs": _BINDINGS, "ops": _many(_row(_text, _text)), "commands": _size,
-    "members": _many(_many(_text)),
+    "members": _many(_many(_text)), "results": _many(_text),
     "macs": _many(_row(_dtype, _upto(64))), "bound": _many(_row(_text, _text)), "timing_only": _flag,
     "states": _many(_row(_size, _size, _size, _size)),
     "host_work": _many(_row(_text, _text, _size, _size)), "decided": _many(_row(_text, _text)),

@@ -199,12 +199,14 @@ def _listed(bindings: Sequence[Binding]) -> str:
 class OpEntry:
     """A row of the operator table: the meaning of an operator index in a command.
 
-    ``members``: names of the model operators in it; empty if unknown.
+    ``members``: names of the model operators in it; empty if unknown. ``result``: the type of its (first) result as
+    text, such as ``int8[1, 28, 28, 16]``; empty if unknown or without one.
     """
 
     name: str
     kind: str
     members: tuple[str, ...] = ()
+    result: str = ""
 
 
 MEMORIES = ("sram", "accumulators", "dram", "l2")

@@ -19,7 +19,8 @@ class OpReport:
 
     ``unit``: the unit with the most busy time. ``cycles``: of the device clock, from ``start_ps`` to ``end_ps``.
     ``bytes``: written by DMA. ``dram_bytes``: transferred over the DRAM pins. ``bound``: ``compute`` or ``memory`` if
-    such units were busy for more than half of that time, else ``latency``.
+    such units were busy for more than half of that time, else ``latency``. ``result``: the type of its result, see
+    :class:`npusim.program.OpEntry`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class OpReport:
     bytes: int
     bound: str
     dram_bytes: int = 0
+    result: str = ""
 
     def to_json_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -66,15 +68,26 @@ def summarize(timeline: Timeline, entries: Sequence[OpEntry], config: Config) ->
     for op, total in sorted(totals.items()):
         if op >= len(entries):
             continue
-        name, kind, duration = entries[op].name, entries[op].kind, total.end - total.start
+        entry, duration = entries[op], total.end - total.start
         busiest, unit = min((-spent, unit) for unit, spent in total.busy.items())
         bound = "latency"
         if 2 * -busiest > duration:
             bound = "memory" if ".dma" in unit else "compute"
         cycles = ps_to_cycles(duration, config.clock_hz)
-        rows.append(
-            OpReport(name, kind, unit, total.start, total.end, cycles, total.macs, total.bytes, bound, total.dram_bytes)
-        )
+        row = OpReport(
+            entry.name,
+            entry.kind,
+            unit,
+            total.start,
+            total.end,
+            cycles,
+            total.macs,
+            total.bytes,
+            bound,
+            total.dram_bytes,
+            entry.result,
+            )  # fmt: skip
+        rows.append(row)
     return rows
 
 

@@ -8,7 +8,7 @@ from npusim.errors import named
 from npusim.explore.compare import Comparison, LayerDelta
 from npusim.report.energy import joules
 from npusim.report.format import change, counted, duration, facts, grouped, percent, quantity, signed, table
-from npusim.report.layers import shares
+from npusim.report.layers import kind_text, shares
 from npusim.timeline import CAUSES
 
 MOST_CHANGES = 4
@@ -111,7 +111,7 @@ def _layers(found: Comparison, top: int) -> list[str]:
     rows = [
         (
             _name(layer),
-            layer.kind,
+            kind_text(layer.kind),
             duration(layer.before.time_ps),
             duration(layer.after.time_ps),
             signed(layer.delta_ps),

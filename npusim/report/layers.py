@@ -63,6 +63,22 @@ class LayerReport:
         return KINDS.get(self.resource, "latency") if self.resource else self.timing.bound
 
 
+CONVERSIONS = ("quantize", "dequantize")
+"""Operators of a fused layer that are not worth a word: its type says that it is quantized."""
+
+
+def kind_text(kind: str, result: str = "") -> str:
+    """The kind of a layer for readers: ``conv+dequantize+add+quantize`` with an int8 result is ``conv + add (int8)``.
+
+    ``result``: of its ``OpReport``. A layer of conversions alone keeps them.
+    """
+    parts = kind.split("+")
+    kept = [part for part in parts if part not in CONVERSIONS]
+    if not kept or len(kept) == len(parts):
+        return " + ".join(parts)
+    return f"{' + '.join(kept)} ({result.partition('[')[0] or 'quantized'})"
+
+
 def layers(result: ReportedRun) -> list[LayerReport]:
     """All operators with instructions, in order of completion.
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from npusim.report.device import changes, summary
 from npusim.report.energy import energy_rows
 from npusim.report.format import capacity, counted, duration, facts, grouped, percent, quantity, table
-from npusim.report.layers import NO_LAYER, beside, layers, shares, slowest, why
+from npusim.report.layers import NO_LAYER, beside, kind_text, layers, shares, slowest, why
 from npusim.report.program import host_work
 from npusim.report.result import ReportedRun, flattened
 from npusim.timeline import CAUSES, UnitCounters
@@ -183,7 +183,7 @@ def _slowest(result: ReportedRun, config: Config, top: int) -> list[str]:
     rows = [
         (
             layer.timing.name,
-            layer.timing.kind,
+            kind_text(layer.timing.kind, layer.timing.result),
             duration(layer.added_ps),
             percent(layer.added_ps, total),
             layer.resource or "hidden",

@@ -140,6 +140,22 @@ def test_numbers_are_written_as_in_the_report(page: Browser) -> None:
     assert column("why") == [why(layer, demo_run().device) for layer in found]
 
 
+def test_the_last_row_is_the_total_of_the_rows_shown(page: Browser) -> None:
+    heads = page.texts("#layers thead th")
+
+    def totals() -> dict[str, str]:
+        return dict(zip(heads, page.texts("#layers tfoot td"), strict=True))
+
+    found = layers(demo_run())
+    assert totals()["layer"] == "total"
+    assert totals()["adds"] == duration(sum(layer.added_ps for layer in found))
+    assert totals()["DRAM"] == quantity(sum(layer.timing.dram_bytes for layer in found), "B")
+    assert totals()["MACs"] == quantity(sum(layer.timing.macs for layer in found), "").strip()
+    assert totals()["why"] == ""
+    page.find("#layers input").send_keys(found[0].timing.name)
+    assert totals()["adds"] == duration(found[0].added_ps)
+
+
 def test_the_table_filters_by_words_and_by_choice(page: Browser) -> None:
     page.find("#layers input").send_keys("conv relu")
     kinds = {op.name: op.kind for op in demo_run().ops}

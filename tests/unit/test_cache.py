@@ -224,6 +224,8 @@ def changed(program: Program, *way: Any, to: Any) -> dict[str, Any]:
         (("ops", 0), ["a", None], r"ops\[0\]\[1\]: must be a string"),
         (("members", 0), [5], r"members\[0\]\[0\]: must be a string"),
         (("members",), [["a"]] * 99, r"members: there must be a list for each of \d+ operators, got 99"),
+        (("results", 0), 5, r"results\[0\]: must be a string"),
+        (("results",), ["a"] * 99, r"results: there must be a text for each of \d+ operators, got 99"),
         (("commands",), 1.0, r"commands: must be an integer from 0 to 2\^48, got 1.0"),
         (("bound",), [["rate", 5]], r"bound\[0\]\[1\]: must be a string"),
         (("bound",), [["x", "5"]], "inputs: names must be unique"),

@@ -195,7 +195,9 @@ class Build:
     def entries(self) -> Iterator[OpEntry]:
         """The operators, in the order of the operator numbers in commands."""
         for group in self.groups:
-            yield OpEntry(group.name, group.kind, tuple([op.name for op in group.ops]))
+            result = group.outputs[0]
+            made = f"{result.dtype.label}{list(result.shape)}"
+            yield OpEntry(group.name, group.kind, tuple([op.name for op in group.ops]), made)
         if self.prologue:
             yield OpEntry("resident weights", "load")
 

@@ -73,7 +73,8 @@ function panel(host) {
 
 function layerTable(host) {
   const text = (name, of) => ({ name, value: of, text: of });
-  const time = (name, of, told) => ({ name, value: of, text: (index) => told(of(index)), right: true });
+  const time = (name, of, told) => ({ name, value: of, text: (index) => told(of(index)), right: true,
+    total: (rows) => told(rows.reduce((total, index) => total + of(index), 0)) });
   const plain = (ps) => show(ps, "ps");
   table(host, {
     label: "layers",

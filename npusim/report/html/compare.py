@@ -9,6 +9,7 @@ from npusim.report.energy import joules
 from npusim.report.format import change, duration, percent, quantity, signed
 from npusim.report.html import page
 from npusim.report.html.columns import coded
+from npusim.report.layers import kind_text
 
 SCRIPTS = ("base", "axes", "table", "compare")
 
@@ -33,7 +34,7 @@ def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] =
         ],
         "layers": {
             "name": [page.label(layer["name"]) for layer in layers],
-            "kind": coded([layer["kind"] for layer in layers]),
+            "kind": coded([kind_text(layer["kind"]) for layer in layers]),
             "in": coded([layer["in"] for layer in layers]),
             "first": [layer["time_ps"][0] for layer in layers],
             "second": [layer["time_ps"][1] for layer in layers],

@@ -4,6 +4,7 @@ const LAYERS = DATA.layers;
 const COUNT = LAYERS.name.length;
 const bound = (index) => (index < 0 ? "none" : decoded(LAYERS.bound, index));
 const duration = (ps) => show(ps, "ps");
+const shapeOf = (index) => decoded(LAYERS.shape, index) || "-";
 const stay = (index) => LAYERS.end[index] - LAYERS.start[index];
 // Arithmetic intensity: MACs per byte of DRAM traffic; null without MACs, Infinity without traffic.
 const intensity = (index) => (LAYERS.macs[index] ? LAYERS.macs[index] / LAYERS.dram[index] : null);
@@ -37,6 +38,7 @@ function layerFacts(index) {
   const macs = LAYERS.macs[index];
   return [
     ["kind", decoded(LAYERS.kind, index)],
+    ["result", shapeOf(index)],
     ["adds", `${duration(LAYERS.added[index])} = ${percent(LAYERS.added[index], DATA.time)} of the time`],
     ["runs", `${duration(LAYERS.start[index])} to ${duration(LAYERS.end[index])}: ${duration(stay(index))}`],
     ["bound", bound(index)],
@@ -53,7 +55,8 @@ const intensityText = (index) => (LAYERS.dram[index] ? `${significant(intensity(
 
 function layerTable(host) {
   const text = (name, of) => ({ name, value: of, text: of });
-  const number = (name, of, unit) => ({ name, value: of, text: (index) => show(of(index), unit), right: true });
+  const number = (name, of, unit, total) => ({ name, value: of, text: (index) => show(of(index), unit), right: true,
+    total: total && ((rows) => show(sum(rows.map(of)), unit)) });
   const column = (key) => (index) => LAYERS[key][index];
   table(host, {
     label: "layers",
@@ -61,17 +64,19 @@ function layerTable(host) {
     columns: [
       text("layer", column("name")),
       text("kind", (index) => decoded(LAYERS.kind, index)),
-      number("adds", column("added"), "ps"),
+      text("shape", shapeOf),
+      number("adds", column("added"), "ps", true),
       number("start", column("start"), "ps"),
       number("runs", stay, "ps"),
-      number("MACs", column("macs"), ""),
-      number("DRAM", column("dram"), "B"),
+      number("MACs", column("macs"), "", true),
+      number("DRAM", column("dram"), "B", true),
       { name: "MAC/B", value: intensity, right: true, text: (index) => (intensity(index) === null ? "-" : intensityShort(index)) },
-      number(energyName, energyOf, "fJ"),
+      number(energyName, energyOf, "fJ", true),
       text("bound", bound),
       text("why", column("why")),
     ],
     filters: [{ name: "kind", value: (index) => decoded(LAYERS.kind, index) }, { name: "bound", value: bound }],
   });
 }
+const sum = (values) => values.reduce((total, value) => (value === null ? total : (total || 0) + value), values.length ? null : 0);
 const intensityShort = (index) => (LAYERS.dram[index] ? significant(intensity(index)) : "\u221e");

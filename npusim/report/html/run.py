@@ -16,7 +16,7 @@ from npusim.report.html.energies import energies
 from npusim.report.html.held import held
 from npusim.report.html.lanes import lanes, path_lane
 from npusim.report.html.roofs import roofs
-from npusim.report.layers import LayerReport, layers, why
+from npusim.report.layers import LayerReport, kind_text, layers, why
 from npusim.report.result import ReportedRun
 from npusim.report.run import fullest, memories, throughput, totals, unit_rows
 
@@ -64,7 +64,8 @@ def _layers(found: Sequence[LayerReport], config: Config) -> dict[str, Any]:
     timings = [layer.timing for layer in found]
     return {
         "name": [page.label(timing.name) for timing in timings],
-        "kind": coded([timing.kind for timing in timings]),
+        "kind": coded([kind_text(timing.kind, timing.result) for timing in timings]),
+        "shape": coded([_shape(timing.result) for timing in timings]),
         "bound": coded([layer.bound for layer in found]),
         "unit": coded([timing.unit for timing in timings]),
         "start": [timing.start_ps for timing in timings],
@@ -109,6 +110,11 @@ def _headline(result: ReportedTrace, config: Config) -> list[page.Tile]:
         peak,
         bound,
     ]
+
+
+def _shape(result: str) -> str:
+    """The dimensions of a result: ``1 x 28 x 28 x 16``."""
+    return " x ".join(result.partition("[")[2].rstrip("]").split(", "))
 
 
 def _known(value: int | None, shown: Callable[[int], str]) -> str:

@@ -2,10 +2,11 @@
 
 const SHOWN = 400; // rows made at once: a browser lays out thousands slowly
 
-// columns: {name, value(index), text(index), right, plain}; filters: {name, value(index)}, each a list to choose from.
+// columns: {name, value(index), text(index), right, total(indices)}; filters: {name, value(index)}, each a list to choose from.
 function table(host, { label, count, columns, filters, order }) {
   const state = { by: -1, down: false, words: "", chosen: filters.map(() => ""), all: false, rows: [] };
   const body = html("tbody");
+  const foot = html("tfoot");
   const said = html("p", { class: "note", role: "status" });
   const more = button("", () => { state.all = true; fill(); }, { class: "more" });
   const heads = columns.map((column, at) => html("th", { scope: "col", "aria-sort": "none", class: column.right ? "right" : "" },
@@ -19,7 +20,7 @@ function table(host, { label, count, columns, filters, order }) {
     }))),
     said,
     html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
-      html("table", { class: "rows" }, html("thead", {}, html("tr", {}, ...heads)), body)),
+      html("table", { class: "rows" }, html("thead", {}, html("tr", {}, ...heads)), body, foot)),
     more, html("p", { class: "keys" }, "Keys on a row: \u2191 \u2193 move the selection, Home and End jump."));
 
   function options(filter) {
@@ -55,7 +56,14 @@ function table(host, { label, count, columns, filters, order }) {
     said.textContent = `${found.length} of ${count} shown`;
     more.textContent = `show the other ${found.length - state.rows.length}`;
     more.hidden = state.rows.length === found.length;
+    totals(found);
     mark(selection.index);
+  }
+  // The totals of the rows that pass the filters.
+  function totals(found) {
+    if (!columns.some((column) => column.total)) return;
+    foot.replaceChildren(html("tr", {}, ...columns.map((column, at) => html("td", { class: column.right ? "right" : "" },
+      column.total ? column.total(found) : at ? "" : "total"))));
   }
   function mark(index) {
     for (const each of body.querySelectorAll("[aria-selected=true]")) each.setAttribute("aria-selected", "false");

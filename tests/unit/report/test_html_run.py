@@ -23,7 +23,7 @@ from npusim.report.html.held import held, thinned
 from npusim.report.html.lanes import fair_share, lanes, path_lane
 from npusim.report.html.roofs import roofs
 from npusim.report.html.still import pictures
-from npusim.report.layers import layers
+from npusim.report.layers import kind_text, layers
 from npusim.report.run import memories, totals
 from npusim.runtime import Result
 from npusim.timeline import PathSegment, Span, Timeline
@@ -70,7 +70,12 @@ def test_layers_are_in_the_data_as_the_report_has_them() -> None:
     assert told["added"] == [layer.added_ps for layer in found]
     assert 0 < sum(told["added"]) <= demo_run().time_ps
     kinds = told["kind"]
-    assert [kinds["texts"][n] for n in kinds["rows"]] == [layer.timing.kind for layer in found]
+    assert [kinds["texts"][n] for n in kinds["rows"]] == [kind_text(layer.timing.kind) for layer in found]
+    shapes = told["shape"]
+    results = [f"float32[{shapes['texts'][n].replace(' x', ',')}]" for n in shapes["rows"]]
+    assert results == [layer.timing.result for layer in found]
+    (output,) = demo_run().program.outputs
+    assert results[-1] == f"float32{list(output.shape)}"
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 600))

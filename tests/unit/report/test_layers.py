@@ -2,11 +2,12 @@
 
 import dataclasses
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npusim.hw.config import load_config
-from npusim.report.layers import covered, layers, slowest, unit_kind, why
+from npusim.report.layers import covered, kind_text, layers, slowest, unit_kind, why
 from npusim.summary import OpReport
 from npusim.timeline import Span
 from tests.support.sample_run import NS, sample
@@ -100,3 +101,17 @@ def test_units_are_told_by_kind() -> None:
 def test_covered_counts_each_moment_once(intervals: list[tuple[int, int]]) -> None:
     moments = {moment for start, end in intervals for moment in range(start, end)}
     assert covered(intervals) == len(moments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "shown"),
+    [
+        ("conv+dequantize+add+quantize", "int8[1, 4]", "conv + add (int8)"),
+        ("conv+dequantize+dequantize+add+quantize", "", "conv + add (quantized)"),
+        ("conv+relu", "float32[1, 4]", "conv + relu"),
+        ("dequantize+quantize", "int8[]", "dequantize + quantize"),
+        ("host nonzero", "", "host nonzero"),
+    ],
+)
+def test_a_kind_for_readers_names_its_type_instead_of_conversions(kind: str, result: str, shown: str) -> None:
+    assert kind_text(kind, result) == shown
