@@ -46,11 +46,14 @@ def list_(json_file: str | None) -> None:
 def show(name: str, keys: bool, json_file: str | None) -> None:
     """Show every value of a description, including defaults, and its origin.
 
-    The output is TOML that describes the same device.
+    The output is TOML that describes the same device. Keys that only another dram.kind uses are left out.
     """
+    from npusim.hw.build import sections
+    from npusim.hw.keys import unused
     from npusim.report.format import table
 
     found = device(name, ())
+    others = {f"{part}.{entry.name}" for part, section in sections(found) for _, entry, _ in unused(section)}
     if json_file is not None:
         origins = {key: origin for key, _, origin, _ in found.resolved()}
         facts = {"name": found.name, "origin": found.origin, "fingerprint": found.fingerprint()}
@@ -58,7 +61,8 @@ def show(name: str, keys: bool, json_file: str | None) -> None:
     if json_file == "-":
         return
     if keys:
-        say("\n".join(table(("key", "value", "from", "meaning"), found.resolved())))
+        rows = [row for row in found.resolved() if row[0] not in others]
+        say("\n".join(table(("key", "value", "from", "meaning"), rows)))
     else:
         say(f"# every value of {found.origin}\n{found.to_toml().rstrip()}", whole=True)
 

@@ -17,7 +17,7 @@ from typing import Any
 from npusim.errors import ConfigError, NpusimError
 from npusim.hw.build import walk
 from npusim.hw.config import Config
-from npusim.hw.keys import Count, Key, MapOf, Quantity, Ratio, ValueType
+from npusim.hw.keys import Count, Key, MapOf, Quantity, Ratio, ValueType, unused
 from npusim.report.layers import unit_kind
 from npusim.units import Dimension
 
@@ -31,8 +31,6 @@ _OF_TIME = (Dimension.TIME, Dimension.SIZE, Dimension.FREQUENCY, Dimension.BANDW
 _PRICES = ("technology.", "energy.", "area.")
 """Sections that do not affect times."""
 _COUNTS_CYCLES = re.compile(r"(^|_)(cycles|latencies|cost)(_|$)")
-_ONLY_OF_KIND = re.compile(r"kind (\w+):")
-"""Beginning of the description of a key that only one kind of its section has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +176,8 @@ def _is_resource(path: str, entry: Key, number: Any, config: Config) -> bool:
     # 0 means no cost, or that a part does not exist, so factors have no effect.
     if not number or (isinstance(number, Mapping) and not any(number.values())):
         return False
-    only = _ONLY_OF_KIND.match(entry.doc)
     section = getattr(config, path.partition(".")[0], None)
-    return only is None or only[1] == getattr(section, "kind", only[1])
+    return all(entry != other for _, other, _ in unused(section))
 
 
 def _dimension(entry: Key) -> Dimension | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from npusim import notebook
@@ -30,6 +30,7 @@ from npusim.hw.keys import (
     entries,
     key,
     section,
+    unused,
 )
 from npusim.hw.sections import (
     CLOCK,
@@ -96,6 +97,9 @@ def _fingerprint(config: Config) -> str:
 
     values = to_table(config)
     del values["name"], values["description"]
+    for part, found in sections(config):
+        for _, entry, default in unused(found):
+            values[part][entry.name] = entry.kind.raw(default)
     _move_back(values)
     for part in _LATER_PARTS:
         if values[part] is False:
@@ -237,7 +241,8 @@ class Config:
         return {**self.origins, **{path: ", ".join(parts) for path, parts in tables.items()}}
 
     def to_toml(self) -> str:
-        """A complete TOML file that loads as an equal config; comments name the origin of each value."""
+        """A complete TOML file that loads as an equal device; comments name the origin of each value. Keys that only
+        another kind of their section uses are left out."""
         origins = self._origins_of_tables()
         lines: list[str] = []
         for path, found in sections(self):
@@ -252,7 +257,10 @@ class Config:
 def _texts(section: Any) -> tuple[tuple[str, str], ...]:
     """The keys of a section that have a value, and their values as TOML. Designs of a study share most sections."""
     values = ((entry, getattr(section, field)) for field, entry in entries(type(section)) if isinstance(entry, Key))
-    return tuple((entry.name, entry.kind.text(value)) for entry, value in values if value is not None)
+    others = [entry for _, entry, _ in unused(section)]
+    return tuple(
+        (entry.name, entry.kind.text(value)) for entry, value in values if value is not None and entry not in others
+    )
 
 
 def _left_out(path: str) -> str:
@@ -271,11 +279,12 @@ def load_config(source: str | os.PathLike[str] | Config) -> Config:
         return source
     if os.fspath(source).endswith(".json"):
         return config_of(read_resolved(os.fspath(source)), os.fspath(source))
-    label, plain, origins = read_description(os.fspath(source))
+    labels, plain, origins = read_description(os.fspath(source))
+    label = labels[0]
     stem = os.path.basename(label).removesuffix(".toml")
     if origins.get("name", label) != label:
         del plain["name"]  # not the name of the inherited device
-    return _build(plain, Reading(label, origins=origins), stem, FrozenTable(origins))
+    return _build(plain, Reading(label, origins=origins), stem, FrozenTable(origins), labels)
 
 
 LARGEST_TABLE = 1 << 15
@@ -298,15 +307,36 @@ def list_configs() -> tuple[str, ...]:
     return config_names()
 
 
-def _build(plain: dict[str, Any], reading: Reading, name: str, origins: FrozenTable[str]) -> Config:
+def _build(
+    plain: dict[str, Any], reading: Reading, name: str, origins: FrozenTable[str], labels: Sequence[str] = ()
+) -> Config:
+    """``labels``: the files of a description, from the heir on, if the table was read from files."""
     config: Config | None = read_section(Config, plain, "", reading)
     if config is not None:
         config = dataclasses.replace(config, name=config.name or name, origin=reading.label, origins=origins)
-        for path, problem in config.contradictions():
+        contradictions = list(config.contradictions())
+        known = {path for path, _ in contradictions}
+        others = _set_for_another_kind(config, reading.origins, labels)
+        for path, problem in [*contradictions, *(each for each in others if each[0] not in known)]:
             reading.refuse(path, problem)
     if reading.problems or config is None:
         raise ConfigError(reading.problems)
     return config
+
+
+def _set_for_another_kind(
+    config: Config, origins: Mapping[str, str], labels: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """(dotted key, problem) of each key that only another kind of its section uses, if a file sets it that chooses the
+    kind, or that inherits this choice. A file that chooses another kind inherits the keys of the former kind, which
+    then have no effect."""
+    for part, found in sections(config) if labels else ():
+        chosen = labels.index(origins.get(f"{part}.kind", labels[-1]))
+        for field, entry, default in unused(found):
+            path, value = f"{part}.{entry.name}", getattr(found, field)
+            if value != default and labels.index(origins[path]) <= chosen:
+                wanted, got = entry.kind.text(default), entry.kind.text(value)
+                yield path, f'must be {wanted} with kind = "{found.kind}", got {got}'
 
 
 def _with_leaves(config: Config, overrides: dict[str, Any]) -> Config | None:

@@ -33,8 +33,9 @@ def config_names() -> tuple[str, ...]:
     return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
-def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
-    """(label, merged table, {dotted key: label of the file that sets it}) of a shipped name or a path."""
+def read_description(source: str) -> tuple[tuple[str, ...], dict[str, Any], dict[str, str]]:
+    """(labels of the file and of those that it inherits, in this order, merged table, {dotted key: label of the file
+    that sets it}) of a shipped name or a path."""
     found: dict[str, dict[str, Any]] = {}
     base: object = source
     beside = None
@@ -58,7 +59,7 @@ def read_description(source: str) -> tuple[str, dict[str, Any], dict[str, str]]:
     for label, own in reversed(found.items()):
         merged = _merge(merged, own)
         origins.update(_origins(own, label))
-    return next(iter(found)), merged, origins
+    return tuple(found), merged, origins
 
 
 def _find(source: str, beside: Path | None) -> tuple[str, Path]:

@@ -367,6 +367,28 @@ def _entries(cls: type[Any]) -> tuple[tuple[str, Key | Section], ...]:
     return tuple(found)
 
 
+_ONE_KIND = re.compile(r"kind (\w+):")
+"""Beginning of the description of a key that only one kind of its section uses."""
+
+
+def unused(section: Any) -> tuple[tuple[str, Key, Any], ...]:
+    """(field name, key, default) of the keys of a section object that only another kind of it uses."""
+    kind = getattr(section, "kind", None)
+    if not isinstance(kind, str):
+        return ()
+    return _unused(type(section), kind)  # type: ignore[arg-type]  # as above
+
+
+@functools.cache
+def _unused(cls: type[Any], kind: str) -> tuple[tuple[str, Key, Any], ...]:
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    return tuple(
+        (field, entry, defaults[field])
+        for field, entry in entries(cls)
+        if isinstance(entry, Key) and (only := _ONE_KIND.match(entry.doc)) and only[1] != kind
+    )
+
+
 RENAMED = {
     "code_apart": "separate_code_port",
     "writes_apart": "separate_write_port",

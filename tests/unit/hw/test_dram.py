@@ -8,11 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.errors import ConfigError
+from npusim.explore import make_space
+from npusim.explore.workloads import Workload
 from npusim.hw.capability import capabilities
 from npusim.hw.config import load_config
 from npusim.hw.cost import cost
 from npusim.hw.dram.jedec import EXACT, JedecDram
 from npusim.hw.dram_parts import PARTS
+from npusim.hw.keys import unused
 from npusim.hw.kinds import dram_kinds
 from npusim.hw.memory import dram_model
 from npusim.work import DmaWork
@@ -86,6 +89,90 @@ def test_a_part_is_plausible(part):
 def test_what_contradicts_itself_is_refused(changes, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         FIXED.with_(**{**KEYS, **changes})
+
+
+OTHERS = {
+    "part": '"LPDDR4_4266"',
+    "ranks": "2",
+    "mapping": '"rorabacobgch"',
+    "read_queue": "31",
+    "write_queue": "31",
+    "bank_queue": "0",
+    "refresh": "false",
+    "bank_refresh": "true",
+}
+"""Keys that only the kind jedec uses, with a value other than the default."""
+
+
+def description(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    return tmp_path / name
+
+
+def test_the_keys_of_another_kind_follow_from_the_section():
+    assert {entry.name for _, entry, _ in unused(FIXED.dram)} == set(OTHERS)
+    assert unused(EDGE.dram) == ()
+
+
+@pytest.mark.parametrize(("key", "value"), OTHERS.items())
+@pytest.mark.parametrize("kind", ["", 'kind = "fixed"\n'])
+def test_a_file_that_sets_a_key_of_another_kind_is_refused(tmp_path, key, value, kind):
+    base = description(tmp_path, "base.toml", f'inherit = "edge"\n[dram]\n{kind}')
+    for path in (
+        description(tmp_path, "own.toml", f'inherit = "edge"\n[dram]\n{kind}{key} = {value}\n'),
+        description(tmp_path, "heir.toml", f'inherit = "{base}"\n[dram]\n{key} = {value}\n'),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_config(path)
+        (problem,) = caught.value.problems
+        assert problem.startswith(f"{path}: dram.{key}: must be ")
+        assert 'with kind = "fixed", got ' in problem
+    # What a third file inherits is still wrong in the second.
+    third = description(tmp_path, "third.toml", f'inherit = "{tmp_path / "heir.toml"}"\n')
+    with pytest.raises(ConfigError, match=rf"heir\.toml: dram\.{key}: must be "):
+        load_config(third)
+    default = next(d for field, entry, d in unused(FIXED.dram) if entry.name == key)
+    text = next(entry for _, entry, _ in unused(FIXED.dram) if entry.name == key).kind.text(default)
+    plain = load_config(description(tmp_path, "plain.toml", f'inherit = "edge"\n[dram]\n{key} = {text}\n'))
+    assert plain.fingerprint() == FIXED.fingerprint()
+
+
+def test_a_file_may_choose_another_kind_than_the_one_it_inherits(tmp_path):
+    rows = "\n".join(f"{key} = {value}" for key, value in OTHERS.items() if key != "bank_refresh")
+    keys = "kind = 'jedec'\nchannels = 2\nefficiency = 1\n"
+    parent = description(tmp_path, "parent.toml", f'inherit = "edge"\n[dram]\n{keys}{rows}\n')
+    jedec = load_config(parent)
+    heir = load_config(
+        description(tmp_path, "heir.toml", f'inherit = "{parent}"\n[dram]\nkind = "fixed"\npart = "none"\n')
+    )
+    back = load_config(
+        description(
+            tmp_path,
+            "back.toml",
+            f'inherit = "{tmp_path / "heir.toml"}"\n[dram]\nkind = "jedec"\npart = "LPDDR4_4266"\n',
+        )
+    )
+    assert (heir.dram.ranks, back) == (2, dataclasses.replace(jedec, name="back"))
+    shown = heir.to_toml()
+    assert not any(re.search(rf"^{key} = ", shown, re.MULTILINE) for key in OTHERS)
+    same = load_config(description(tmp_path, "shown.toml", shown))
+    assert same.fingerprint() == heir.fingerprint() == heir.with_(**{"dram.ranks": 1}).fingerprint()
+    assert cost(same, read(1 << 20)) == cost(heir, read(1 << 20))
+    assert load_config(description(tmp_path, "jedec.toml", jedec.to_toml())) == jedec
+
+
+def test_a_space_that_varies_the_kind_has_both(tmp_path):
+    space = make_space(
+        {
+            "base": "edge",
+            "set": {"dram.ranks": 2, "dram.efficiency": 1},
+            "vary": {"dram.kind": ["fixed", "jedec"], "dram.part": ["none", "LPDDR4_4266"]},
+        },
+        given=[Workload("none")],
+    )
+    assert (space.config(0).dram.kind, space.config(3).dram.kind, space.config(3).dram.ranks) == ("fixed", "jedec", 2)
+    written = load_config(description(tmp_path, "design.toml", space.config(0).to_toml()))
+    assert written.fingerprint() == space.config(0).fingerprint()
 
 
 def test_a_stream_reaches_the_bandwidth_and_nothing_passes_it():
