@@ -38,7 +38,7 @@ def main() -> None:
     study.run(workers=2)
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as browser:
-        for name, text, height in (("run", run_page(result), 900), ("front", study_page(study), 800)):
+        for name, text, height in (("run", run_page(result), 900), ("front", study_page(study), 900)):
             browser.open(text)
             browser.driver.set_window_size(1200, height)
             browser.driver.save_screenshot(str(PICTURES / f"{name}.png"))

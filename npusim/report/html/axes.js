@@ -56,6 +56,19 @@ function leftAxis(scale, [left, top, right, bottom], title, format) {
     svg("text", { x: left - 60, y: top - 8, class: "title" }, title));
 }
 
+// Names below the bars of layers, as many as there is room for: in the middle of each bar, or of the first and the last.
+const LETTER = 7.2; // width of a letter at most, on average
+function layerNames(names, [left, , right, bottom], slot) {
+  if (!names.length) return [];
+  const most = Math.floor((right - left) / 2 / LETTER) - 1;
+  const short = (name, room) => (name.length > room ? `${name.slice(0, Math.max(0, room - 1))}\u2026` : name);
+  if (names.every((name) => name.length * LETTER <= slot)) {
+    return names.map((name, n) => svg("text", { x: left + (n + 0.5) * slot, y: bottom + 16, "text-anchor": "middle", class: "axis" }, name));
+  }
+  const ends = [[left, "start", names[0]], ...(names.length > 1 ? [[right, "end", names[names.length - 1]]] : [])];
+  return ends.map(([x, anchor, name]) => svg("text", { x, y: bottom + 16, "text-anchor": anchor, class: "axis" }, short(name, most)));
+}
+
 // Marks that differ in shape as well as in colour.
 const MARKS = {
   circle: (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0z`,

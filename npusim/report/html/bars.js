@@ -18,8 +18,7 @@ function layerBars(host, title, of, unit) {
       if (n !== selection.index) kinds[bound(n)] += box(frame[0] + n * slot, y(value || 0), wide, frame[3] - y(value || 0));
     });
     return [leftAxis(y, frame, "", (tick) => show(tick, unit)), svg("text", { x: frame[0], y: 14 }, `${title}: ${show(total, unit)} in all layers`),
-      svg("text", { x: frame[0], y: height - 6, class: "axis" }, "first layer"),
-      svg("text", { x: frame[2], y: height - 6, "text-anchor": "end" }, "last layer"),
+      ...layerNames(LAYERS.name, frame, slot),
       svg("g", { class: selection.index < 0 ? "" : "dim" }, ...Object.entries(kinds).map(([name, d]) => svg("path", { d, class: `${name} o3` }))),
       ...chosenBar(values, frame, y, slot, wide)];
   });

@@ -39,7 +39,7 @@ function deltas(host) {
     return [leftAxis(y, frame, "", signed), svg("line", { x1: frame[0], x2: frame[2], y1: y(0), y2: y(0), class: "rule" }),
       svg("g", { class: own.length ? "dim" : "" }, ...["memory", "compute"].map((name) =>
         svg("path", { d: rest.filter((n) => way(values[n]) === name).map(bar).join(""), class: `${name} o3` }))), ...own,
-      svg("text", { x: frame[0], y: height - 6 }, "first layer of the second run"), svg("text", { x: frame[2], y: height - 6, "text-anchor": "end" }, "last")];
+      ...layerNames(LAYERS.name, frame, slot)];
   });
   view.keys.textContent = "Keys: \u2190 \u2192 previous and next layer, Home and End the ends.";
   const at = (event) => {

@@ -64,8 +64,9 @@ _BEFORE_PART = re.compile(r"(?<=[./_+:=(-])(?=[A-Za-z])")
 
 
 def words(value: object) -> str:
-    """A value as text between tags; long names break before a part, not within a word."""
-    return _LONG.sub(lambda found: _BEFORE_PART.sub("<wbr>", found[0]), text(value))
+    """A value as text between tags; long names break before a part, not within a word, and arrows do not break."""
+    shown = text(value).replace(" -&gt; ", " \u2192 ")
+    return _LONG.sub(lambda found: _BEFORE_PART.sub("<wbr>", found[0]), shown)
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:

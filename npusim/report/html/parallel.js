@@ -1,7 +1,6 @@
 // Parallel coordinates: a line for each design through all its knobs and figures; a filter on an axis keeps the lines that pass through it.
 
 const [TOP, BOTTOM] = [46, 26];
-const LETTER = 7.2; // width of a letter at most, on average
 const MOST_LETTERS = 28;
 const UNKNOWN = -0.07; // where a line crosses an axis for which the design has no value: below its lower end
 

@@ -113,8 +113,8 @@ def _headline(result: ReportedTrace, config: Config) -> list[page.Tile]:
 
 
 def _shape(result: str) -> str:
-    """The dimensions of a result: ``1 x 28 x 28 x 16``."""
-    return " x ".join(result.partition("[")[2].rstrip("]").split(", "))
+    """The dimensions of a result: ``1x28x28x16``."""
+    return "x".join(result.partition("[")[2].rstrip("]").split(", "))
 
 
 def _known(value: int | None, shown: Callable[[int], str]) -> str:

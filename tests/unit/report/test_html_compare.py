@@ -26,9 +26,9 @@ def test_the_headline_is_the_change_in_percent() -> None:
     def text(**amounts: object) -> str:
         return compare_page({**compared(), "amounts": amounts})
 
-    assert '<dd class="figure">+25.0 %</dd><dd>16 us -&gt; 20 us</dd>' in text()
+    assert '<dd class="figure">+25.0 %</dd><dd>16 us &#8594; 20 us</dd>' in text()
     moved = text(dram_read_bytes=[60, 90], dram_write_bytes=[40, 20])
-    assert '<dd class="figure">+10.0 %</dd><dd>100 B -&gt; 110 B</dd>' in moved
+    assert '<dd class="figure">+10.0 %</dd><dd>100 B &#8594; 110 B</dd>' in moved
     assert '<dt>energy</dt><dd class="figure">not known</dd>' in text(energy_fj=[5, None])
     assert '<dt>largest cause</dt><dd class="figure">dram</dd><dd>+9 us of +4 us</dd>' in text()
 

@@ -72,7 +72,7 @@ def test_layers_are_in_the_data_as_the_report_has_them() -> None:
     kinds = told["kind"]
     assert [kinds["texts"][n] for n in kinds["rows"]] == [kind_text(layer.timing.kind) for layer in found]
     shapes = told["shape"]
-    results = [f"float32[{shapes['texts'][n].replace(' x', ',')}]" for n in shapes["rows"]]
+    results = [f"float32[{shapes['texts'][n].replace('x', ', ')}]" for n in shapes["rows"]]
     assert results == [layer.timing.result for layer in found]
     (output,) = demo_run().program.outputs
     assert results[-1] == f"float32{list(output.shape)}"
