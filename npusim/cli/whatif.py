@@ -70,14 +70,14 @@ def whatif(
     found = device(config, overrides)
     measure = Measurer(model, shapes(input_shapes), values(bound), jobs)
     folder = None if no_cache else cache_dir or default_directory()
-    with progress_bar(f"trying {model.name} on variants of {found.name}") as show:
-        kept = KeptMeasurer(measure, folder, show)
-        try:
+    kept = KeptMeasurer(measure, folder)
+    try:
+        with progress_bar(f"trying {model.name} on variants of {found.name}") as kept.progress:
             table = what_if(found, kept, model.stem, only)
-        except KeyboardInterrupt:
-            if kept.kept:
-                say(f"stopped with results of {kept.kept} devices; continue with:\n  {again(context)}", err=True)
-            raise
+    except KeyboardInterrupt:
+        if kept.kept:
+            say(f"stopped with results of {kept.kept} devices; continue with:\n  {again(context)}", err=True)
+        raise
 
     def as_json() -> dict[str, Any]:
         return {**table.to_json_dict(), "provenance": {**of_device(found), "model": measure.described(found)}}

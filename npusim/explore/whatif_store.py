@@ -29,8 +29,9 @@ class KeptMeasurer:
     and not used. Only points are kept: a reason why there is none may depend on the machine.
     """
 
-    def __init__(self, measurer: Measurer, folder: Path | None, progress: Callable[[int, int], object]) -> None:
-        self._measurer, self._folder, self._progress = measurer, folder, progress
+    def __init__(self, measurer: Measurer, folder: Path | None) -> None:
+        self._measurer, self._folder = measurer, folder
+        self.progress: Callable[[int, int], object] = lambda done, total: None
         self.kept = 0
         """Number of points in the store of the devices so far."""
 
@@ -41,13 +42,13 @@ class KeptMeasurer:
             points = {name: known[name] for each in devices if (name := each.fingerprint()) in known}
             missing = [each for each in devices if each.fingerprint() not in points]
             self.kept = len(points)
-            self._progress(len(points), len(devices))
+            self.progress(len(points), len(devices))
             for device, point in zip(missing, self._measurer.points(missing), strict=True):
                 points[device.fingerprint()] = point
                 if store is not None and isinstance(point, WhatIfPoint):
                     store.add([_row(device, point)])
                     self.kept += 1
-                self._progress(len(points), len(devices))
+                self.progress(len(points), len(devices))
         return [points[each.fingerprint()] for each in devices]
 
     def _opened(

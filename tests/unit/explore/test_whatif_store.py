@@ -45,7 +45,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def measured(model: Path, folder: Path | None, devices: Sequence[Config] = DEVICES) -> list[int]:
     """Return what a call measures, after a check of its results."""
     measurer, shown = Counting(model), list[tuple[int, int]]()
-    points = KeptMeasurer(measurer, folder, lambda done, total: shown.append((done, total)))(devices)
+    measure = KeptMeasurer(measurer, folder)
+    measure.progress = lambda done, total: shown.append((done, total))
+    points = measure(devices)
     assert points == Counting(model)(devices)
     assert shown == [(done, len(devices)) for done in range(len(devices) - len(measurer.measured), len(devices) + 1)]
     return measurer.measured
@@ -60,7 +62,7 @@ def test_only_what_is_not_kept_is_measured(model: Path, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_call_keeps_what_it_has_measured(model: Path, tmp_path: Path) -> None:
-    measure = KeptMeasurer(Counting(model, ends=True), tmp_path, lambda done, total: None)
+    measure = KeptMeasurer(Counting(model, ends=True), tmp_path)
     with pytest.raises(KeyboardInterrupt):
         measure(DEVICES)
     assert measure.kept == 2
@@ -73,7 +75,7 @@ def test_points_of_another_model_or_build_are_not_used(
     rates = [each.dram.bandwidth for each in DEVICES]
     measured(model, tmp_path)
     (store,) = tmp_path.iterdir()
-    KeptMeasurer(Counting(model, {"image": (1, 3, 64, 64)}), tmp_path, lambda done, total: None)(DEVICES)
+    KeptMeasurer(Counting(model, {"image": (1, 3, 64, 64)}), tmp_path)(DEVICES)
     assert len(list(tmp_path.iterdir())) == 2
     monkeypatch.setattr("npusim.explore.whatif_store.versions", lambda: {"source": "another"})
     assert measured(model, tmp_path) == rates
@@ -99,6 +101,6 @@ def test_a_store_that_cannot_be_used_is_a_warning(
 
 
 def test_kept_points_of_a_simulation_are_equal(model: Path, tmp_path: Path) -> None:
-    first = KeptMeasurer(Measurer(model), tmp_path, lambda done, total: None)(DEVICES[:2])
-    again = KeptMeasurer(Counting(model, ends=True), tmp_path, lambda done, total: None)(DEVICES[:2])
+    first = KeptMeasurer(Measurer(model), tmp_path)(DEVICES[:2])
+    again = KeptMeasurer(Counting(model, ends=True), tmp_path)(DEVICES[:2])
     assert again == first == Measurer(model)(DEVICES[:2])
