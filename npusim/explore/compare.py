@@ -74,14 +74,16 @@ class LayerDelta:
 class Comparison:
     """``layers``: in the order of the second run's time; their ``delta_ps`` add up to ``delta_ps``. ``amounts``: other
     totals of both runs by name, None if a run does not record it. ``stalls``: additional waiting time by unit and
-    reason. ``resources``: ps of the total time of each run by the resource that it waited for, with the host; empty for
-    a run of an older version. ``provenance``: of both runs, as in their JSON."""
+    reason. ``energy``: additional femtojoules by action; empty unless both runs know the whole. ``resources``: ps
+    of the total time of each run by the resource that it waited for, with the host; empty for a run of an older
+    version. ``provenance``: of both runs, as in their JSON."""
 
     labels: tuple[str, str]
     time_ps: tuple[int, int]
     layers: list[LayerDelta]
     amounts: dict[str, tuple[int | None, int | None]]
     stalls: dict[tuple[str, str], int]
+    energy: dict[str, int]
     changes: dict[str, tuple[str, str]]
     resources: tuple[Mapping[str, int], Mapping[str, int]]
     provenance: tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -125,6 +127,7 @@ class Comparison:
             "delta_ps": self.delta_ps,
             "changes": {key: list(values) for key, values in self.changes.items()},
             "amounts": {name: list(values) for name, values in self.amounts.items()},
+            "energy_fj": self.energy,
             "units": self.units(),
             "causes": self.causes(),
             "resources": [dict(each) for each in self.resources],
@@ -164,6 +167,7 @@ def compare(
         _layers(first["critical_path"], second["critical_path"]),
         {name: (_amount(first, name), _amount(second, name)) for name in AMOUNTS},
         _stalls(first["units"], second["units"]),
+        _energy(first, second),
         _changes(first, second),
         (_resources(first), _resources(second)),
         (first["provenance"], second["provenance"]),
@@ -235,6 +239,22 @@ def _amount(run: Mapping[str, Any], name: str) -> int | None:
         energy = run.get("energy")
         found = energy.get("total") if isinstance(energy, Mapping) else None
     return found if type(found) is int else None
+
+
+def _energy(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, int]:
+    """Additional energy of the second run by action, largest change first; empty unless both know all of their parts,
+    which add up to the amounts."""
+    sums = []
+    for run in (first, second):
+        energy = run.get("energy")
+        parts = energy.get("parts") if isinstance(energy, Mapping) else None
+        if not _is(parts, [dict]) or not all(_has(part, {"name": str, "value": int}) for part in parts or ()):
+            return {}
+        sums.append(Counter({part["name"]: part["value"] for part in parts or ()}))
+        if sums[-1].total() != _amount(run, "energy_fj"):
+            return {}
+    found = {name: sums[1][name] - sums[0][name] for name in dict.fromkeys([*sums[0], *sums[1]])}
+    return dict(sorted(((name, fj) for name, fj in found.items() if fj), key=lambda item: (-abs(item[1]), item[0])))
 
 
 def _resources(run: Mapping[str, Any]) -> Mapping[str, int]:

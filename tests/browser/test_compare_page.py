@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from npusim.explore.compare import compare
 from npusim.report.html import compare_page
 from tests.support.browser import Browser
-from tests.support.pages import HOSTILE, compared
+from tests.support.pages import HOSTILE, compared, demo_run
 
 FOUND = compared()
 PANEL = "#layer h3"
@@ -19,10 +20,25 @@ def page(browser: Browser) -> Browser:
 
 
 def test_every_part_is_drawn(page: Browser) -> None:
-    assert page.texts("#shares figcaption") == ["by unit: +4 us in all", "by cause: +4 us in all"]
+    assert page.texts("#shares figcaption") == ["time by unit: +4 us in all", "time by cause: +4 us in all"]
     assert set(FOUND["units"]) < set(page.texts("#shares figure:first-of-type text"))
     assert page.texts("#table tbody th") == ["conv", "pool", "head", "gone"]  # by the size of the difference
     assert page.requests[1:] == []
+
+
+def test_energy_and_traffic_add_up_to_their_differences(browser: Browser) -> None:
+    run = demo_run()
+    other = run.to_json_dict()
+    other["dram_read_bytes"] += 1000
+    other["energy"]["parts"][0]["value"] += 5_120_000_000
+    other["energy"]["total"] += 5_120_000_000
+    found = compare(run.to_json_dict(), other)
+    browser.open(compare_page(found.to_json_dict()))
+    (action,) = found.energy
+    assert browser.texts("#shares figcaption")[2:] == [
+        "energy by action: +5.12 uJ in all", "DRAM traffic by direction: +1 kB in all"
+    ]  # fmt: skip
+    assert browser.texts("#shares figure:nth-child(3) text") == [action, "+5.12 uJ"]
 
 
 def test_bars_and_rows_are_linked(page: Browser) -> None:

@@ -3,25 +3,26 @@
 const LAYERS = DATA.layers;
 const COUNT = LAYERS.name.length;
 const delta = (index) => LAYERS.second[index] - LAYERS.first[index];
-const signed = (ps) => `${ps > 0 ? "+" : ps < 0 ? "\u2212" : ""}${show(Math.abs(ps), "ps")}`;
+const signed = (value, unit) => `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}${show(Math.abs(value), unit || "ps")}`;
 const way = (ps) => (ps > 0 ? "memory" : "compute"); // the colours of longer and of shorter
-const ways = () => legend([["second run slower", "memory"], ["second run faster", "compute"]]);
+const ways = () => legend([["more in the second run", "memory"], ["less in the second run", "compute"]]);
 const largest = (index) => LAYERS.parts[index].reduce((best, part) => (Math.abs(part[2]) > Math.abs(best[2]) ? part : best), ["", "", 0]);
 
-function shares(host, { title, names, values }) {
+function shares(host, { title, names, values, unit }) {
   const order = indices(names.length).sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
   const high = Math.max(...values.map(Math.abs), 1);
-  const words = order.map((n) => `${names[n]} ${signed(values[n])}`).join(", ");
+  const words = order.map((n) => `${names[n]} ${signed(values[n], unit)}`).join(", ");
+  const all = signed(values.reduce((sum, value) => sum + value, 0), unit);
   const wide = 500;
   const x = linear([-high, high], [190, wide - 80]);
   const rows = order.map((n, at) => [
     svg("text", { x: 118, y: 20 + at * 20, "text-anchor": "end" }, names[n]),
     svg("path", { d: box(Math.min(x(0), x(values[n])), 8 + at * 20, Math.max(Math.abs(x(values[n]) - x(0)), 1), 15), class: way(values[n]) }),
-    svg("text", { x: values[n] > 0 ? x(values[n]) + 5 : x(values[n]) - 5, y: 20 + at * 20, "text-anchor": values[n] > 0 ? "start" : "end" }, signed(values[n])),
+    svg("text", { x: values[n] > 0 ? x(values[n]) + 5 : x(values[n]) - 5, y: 20 + at * 20, "text-anchor": values[n] > 0 ? "start" : "end" }, signed(values[n], unit)),
   ]);
   const height = 16 + Math.max(1, order.length) * 20;
-  host.append(html("figure", {}, html("figcaption", {}, html("b", {}, `by ${title}`), `: ${signed(DATA.delta)} in all`),
-    svg("svg", { viewBox: `0 0 ${wide} ${height}`, class: "picture", role: "img", "aria-label": `by ${title}: ${words || "no difference"}` },
+  host.append(html("figure", {}, html("figcaption", {}, html("b", {}, title), `: ${all} in all`),
+    svg("svg", { viewBox: `0 0 ${wide} ${height}`, class: "picture", role: "img", "aria-label": `${title}: ${words || "no difference"}` },
       svg("line", { x1: x(0), x2: x(0), y1: 4, y2: height - 4, class: "rule" }), ...rows.flat())));
 }
 
@@ -36,7 +37,7 @@ function deltas(host) {
     const bar = (n) => box(frame[0] + n * slot, Math.min(y(0), y(values[n])), wide, Math.max(Math.abs(y(0) - y(values[n])), values[n] ? 1 : 0));
     const rest = indices(COUNT).filter((n) => n !== selection.index);
     const own = selection.index < 0 ? [] : [svg("path", { d: bar(selection.index), class: `${way(values[selection.index])} chosen outlined` })];
-    return [leftAxis(y, frame, "", signed), svg("line", { x1: frame[0], x2: frame[2], y1: y(0), y2: y(0), class: "rule" }),
+    return [leftAxis(y, frame, "", (tick) => signed(tick)), svg("line", { x1: frame[0], x2: frame[2], y1: y(0), y2: y(0), class: "rule" }),
       svg("g", { class: own.length ? "dim" : "" }, ...["memory", "compute"].map((name) =>
         svg("path", { d: rest.filter((n) => way(values[n]) === name).map(bar).join(""), class: `${name} o3` }))), ...own,
       ...layerNames(LAYERS.name, frame, slot)];

@@ -29,8 +29,19 @@ def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] =
         "time": found["time_ps"],
         "delta": found["delta_ps"],
         "shares": [
-            {"title": title, "names": [page.label(name) for name in values], "values": list(values.values())}
-            for title, values in (("unit", found["units"]), ("cause", found["causes"]))
+            {
+                "title": title,
+                "names": [page.label(name) for name in values],
+                "values": list(values.values()),
+                "unit": unit,
+            }
+            for title, values, unit in (
+                ("time by unit", found["units"], "ps"),
+                ("time by cause", found["causes"], "ps"),
+                ("energy by action", found.get("energy_fj", {}), "fJ"),
+                ("DRAM traffic by direction", _traffic(found), "B"),
+            )
+            if values or unit == "ps"
         ],
         "layers": {
             "name": [page.label(layer["name"]) for layer in layers],
@@ -48,7 +59,7 @@ def compare_page(found: Mapping[str, Any], *, notes: Sequence[tuple[str, str]] =
     body = [
         page.tiles(_headline(found)),
         page.section(
-            "shares", "By unit and by cause", note="Time on the critical path. Each picture adds up to the difference."
+            "shares", "Differences", note="Time is that on the critical path. Each picture adds up to the difference."
         ),
         '<div class="pair">' + page.section("bars", "By layer") + page.section("layer", "Selected layer") + "</div>",
         page.section("table", "Layers"),
@@ -76,6 +87,15 @@ def _headline(found: Mapping[str, Any]) -> list[page.Tile]:
         ("largest cause", cause, told if found["causes"] else "the times are equal"),
         ("bound by", bound[1], f"{second}; before: {bound[0]}, {first}"),
     ]
+
+
+def _traffic(found: Mapping[str, Any]) -> dict[str, int]:
+    """Additional bytes that the second run reads and writes, without zeros; empty if unknown."""
+    amounts = found.get("amounts", {})
+    pairs = {name: amounts.get(f"dram_{name}_bytes", (None, None)) for name in ("read", "write")}
+    if any(None in pair for pair in pairs.values()):
+        return {}
+    return {name: after - before for name, (before, after) in pairs.items() if after != before}
 
 
 def _tile(name: str, values: Sequence[int | None], shown: Callable[[int], str]) -> page.Tile:

@@ -168,3 +168,21 @@ def test_other_json_is_refused(damage: dict[str, Any], message: str) -> None:
         compare(good, {**good, **damage})
     with pytest.raises(UsageError, match=r"^first: has no provenance"):
         compare({"critical_path": [], "units": {}}, good)
+
+
+def test_energy_by_action_adds_up_to_the_difference_or_is_not_known() -> None:
+    def run(**parts: int | None) -> dict[str, Any]:
+        values = [{"name": name, "value": value} for name, value in parts.items()]
+        total = None if None in parts.values() else sum(value or 0 for value in parts.values())
+        return {**run_of(row("a", ["a"], 0, 10)), "energy": {"total": total, "parts": values}}
+
+    found = compare(run(mac=5, dram=10, sram=1), run(mac=4, dram=30, clock=2, sram=1))
+    before, after = found.amounts["energy_fj"]
+    assert found.energy == {"dram": 20, "clock": 2, "mac": -1}
+    assert sum(found.energy.values()) == (after or 0) - (before or 0)
+    assert compare(run(mac=5), run(mac=None)).energy == {}
+    assert compare(run(mac=5), run_of(row("a", ["a"], 0, 10))).energy == {}
+    broken = {**run(mac=5), "energy": {"total": 5, "parts": [{"name": 1}]}}
+    assert compare(broken, run(mac=5)).energy == {}
+    wrong = {**run(mac=5), "energy": {"total": 6, "parts": [{"name": "mac", "value": 5}]}}
+    assert compare(wrong, run(mac=5)).energy == {}

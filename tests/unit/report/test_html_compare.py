@@ -14,6 +14,7 @@ def test_the_page_holds_the_comparison() -> None:
     told = json.loads(text.partition('id="data">')[2].partition("</script>")[0])
     assert told["delta"] == sum(told["layers"]["second"]) - sum(told["layers"]["first"])
     for share in told["shares"]:
+        assert share["unit"] == "ps"
         assert sum(share["values"]) == told["delta"]
     assert [sum(part[2] for part in parts) for parts in told["layers"]["parts"]] == [
         second - first for first, second in zip(told["layers"]["first"], told["layers"]["second"], strict=True)
