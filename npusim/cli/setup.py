@@ -145,13 +145,15 @@ def prune(cache_dir: Path | None, size: str | None) -> None:
 @cache.command()
 @_DIRECTORY
 def clear(cache_dir: Path | None) -> None:
-    """Remove all cached programs; other files in the directory stay."""
+    """Remove all cached programs and results of whatif; other files in the directory stay."""
     from npusim.cache import Cache, default_directory
+    from npusim.explore.store import clear_whatif
     from npusim.report.format import capacity, counted
 
     directory = cache_dir if cache_dir is not None else default_directory()
-    sizes = Cache(directory).clear()
-    say(f"removed {counted(len(sizes), 'program')}, {capacity(sum(sizes))}, from {directory}")
+    sizes, results = Cache(directory).clear(), clear_whatif(directory)
+    more = f" and {counted(len(results), 'store')} of whatif" if results else ""
+    say(f"removed {counted(len(sizes), 'program')}{more}, {capacity(sum(sizes) + sum(results))}, from {directory}")
 
 
 @click.command(cls=Command, short_help="Print shell completion for bash, zsh or fish.")

@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +323,24 @@ class StudyStore:
             if getattr(error, "sqlite_errorname", "") == "SQLITE_INTERRUPT" and self._left >= 0:
                 raise KeyboardInterrupt from None  # it arrived in the progress handler of SQLite
             raise UsageError(f"{self._label}: {_explain(error)}") from None
+
+
+WHATIF = "whatif-"
+"""Beginning of the names of stores in the cache directory."""
+
+
+def clear_whatif(folder: Path) -> list[int]:
+    """Remove this user's stores of what-if from the cache directory. Returns their sizes in bytes."""
+    removed = []
+    for path in sorted(folder.glob(f"{WHATIF}*.study")):
+        with suppress(OSError):  # a link, no file, or removed by another process
+            with STORE.open(path) as file:
+                header, status = file.read(100), os.fstat(file.fileno())
+            is_store = not header or header[68:72] == APPLICATION.to_bytes(4, "big")
+            if is_store and status.st_uid == os.geteuid():
+                path.unlink()
+                removed.append(status.st_size)
+    return removed
 
 
 def _opened(path: Path, reading: bool) -> int:

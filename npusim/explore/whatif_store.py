@@ -14,7 +14,7 @@ from typing import Any
 from npusim.errors import UsageError
 from npusim.explore.figures import SIMULATED, StudyRow
 from npusim.explore.measure import Measurer
-from npusim.explore.store import StudyStore
+from npusim.explore.store import WHATIF, StudyStore
 from npusim.explore.study import SUFFIX, versions
 from npusim.explore.whatif import WhatIfPoint
 from npusim.hw.config import Config
@@ -58,7 +58,7 @@ class KeptMeasurer:
         assert self._folder is not None
         described = {name: value for name, value in self._measurer.described(config).items() if name != "file"}
         model = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
-        path = self._folder / f"whatif-{model[:32]}{SUFFIX}"
+        path = self._folder / f"{WHATIF}{model[:32]}{SUFFIX}"
         about = {"whatif": model, "versions": versions()}
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import pytest
 
 from npusim.demo import as_onnx
 from npusim.explore.measure import Measurer
+from npusim.explore.store import clear_whatif
 from npusim.explore.whatif import WhatIfPoint
 from npusim.explore.whatif_store import KeptMeasurer
 from npusim.hw.config import Config, load_config
@@ -104,3 +105,15 @@ def test_kept_points_of_a_simulation_are_equal(model: Path, tmp_path: Path) -> N
     first = KeptMeasurer(Measurer(model), tmp_path)(DEVICES[:2])
     again = KeptMeasurer(Counting(model, ends=True), tmp_path)(DEVICES[:2])
     assert again == first == Measurer(model)(DEVICES[:2])
+
+
+def test_clearing_removes_stores_of_the_user_only(model: Path, tmp_path: Path) -> None:
+    measured(model, tmp_path)
+    (store,) = tmp_path.iterdir()
+    for name, data in (("whatif-notes.study", b"notes" * 30), ("other.study", store.read_bytes())):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "whatif-link.study").symlink_to(tmp_path / "other.study")
+    size = store.stat().st_size
+    assert clear_whatif(tmp_path) == [size]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["other.study", "whatif-link.study", "whatif-notes.study"]
