@@ -98,7 +98,9 @@ def test_states_are_kept_between_runs(session: Session, name: str) -> None:
             interpreter.invoke()
             want = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
             found = session.run(case.data, case.arrays, state=state).outputs["y"]
-            assert np.abs(found - want).max() <= (2e-2 if case.hybrid else 1e-5) * np.abs(want).max()
+            # Integers: one step, which the state of an earlier run may carry.
+            limit = 1 if want.dtype.kind == "i" else (2e-2 if case.hybrid else 1e-5) * np.abs(want).max()
+            assert np.abs(found.astype(float) - want).max() <= limit
             seen.append(want.copy())
     assert np.abs(seen[1] - seen[0]).max() > 0.01
 
