@@ -113,10 +113,10 @@ def explore(
         if file is not None:
             check_destination(file)
     from npusim.explore.report import text, to_json_dict, write_csv, write_parquet
-    from npusim.explore.shards import Shard
+    from npusim.explore.shards import StudyShard
     from npusim.explore.study import SUFFIX, Study
 
-    part = None if shard is None else Shard.parse(shard)
+    part = None if shard is None else StudyShard.parse(shard)
     if part is not None and store is None:
         store = space.with_suffix(f".{part}{SUFFIX}")
     with Study(space, store=store, trust=trust_store, reading=budget == 0 and not trust_store) as study:

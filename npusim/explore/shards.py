@@ -18,14 +18,14 @@ MOST_SHARDS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class StudyShard:
     """The part ``index`` of ``count`` parts, from 1 on: every ``count``-th of the designs that a search requests."""
 
     index: int
     count: int
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
+    def parse(cls, text: str) -> StudyShard:
         """A shard from text such as ``3/10``. Raises UsageError."""
         found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text, re.ASCII)
         if found is None or not 1 <= int(found[1]) <= int(found[2]) <= MOST_SHARDS:

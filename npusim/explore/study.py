@@ -31,7 +31,7 @@ from npusim.explore.objectives import Objectives
 from npusim.explore.reading import read_space
 from npusim.explore.screening import Area, Estimate, EstimateTable, Screen
 from npusim.explore.search import Rounds, exhaustive
-from npusim.explore.shards import Shard, merged, read_store
+from npusim.explore.shards import StudyShard, merged, read_store
 from npusim.explore.space import Design, Space
 from npusim.explore.store import StudyStore
 from npusim.explore.workers import Here, Pool, Processes, default_count
@@ -147,7 +147,7 @@ class Study:
         workers: int | None = None,
         cluster: str | None = None,
         budget: int | None = None,
-        shard: Shard | None = None,
+        shard: StudyShard | None = None,
         progress: Progress | None = None,
     ) -> Study:
         """Search until the budget is spent or no new design is proposed. Returns itself.
@@ -237,7 +237,7 @@ class Study:
         count = default_count() if workers is None else workers
         return Processes(self._evaluate, min(count, wanted)) if count else Here(self._evaluate)
 
-    def _search(self, budget: int, shard: Shard | None) -> Rounds:
+    def _search(self, budget: int, shard: StudyShard | None) -> Rounds:
         if not budget:
             if self.space.size <= self.space.search.screen:
                 self.screen.allowed(range(self.space.size))

@@ -12,7 +12,7 @@ import pytest
 from npusim.errors import UsageError
 from npusim.explore import Study
 from npusim.explore.figures import StudyRow
-from npusim.explore.shards import Shard
+from npusim.explore.shards import StudyShard
 from npusim.explore.store import StudyStore
 from tests.support.explore_designs import Synthetic, large_space, space, synthetic_area
 
@@ -34,7 +34,7 @@ def shards(tmp_path: Path, count: int, make: Any = small) -> list[Path]:
     paths = [tmp_path / f"{index}.study" for index in range(1, count + 1)]
     for index, path in enumerate(paths, 1):
         with make(path) as study:
-            study.run(workers=0, shard=Shard(index, count))
+            study.run(workers=0, shard=StudyShard(index, count))
     return paths
 
 
@@ -66,13 +66,13 @@ def test_shards_of_an_adaptive_search_are_its_first_round_and_the_merged_study_d
 def test_a_search_whose_designs_depend_on_all_rows_has_no_shards() -> None:
     study = Study(space(VARY, search={"method": "optuna"}), evaluate=Synthetic(), area=synthetic_area)
     with pytest.raises(UsageError, match=r'--shard: not with search.method = "optuna"'):
-        study.run(workers=0, shard=Shard(1, 2))
+        study.run(workers=0, shard=StudyShard(1, 2))
 
 
 @pytest.mark.parametrize("text", ["", "3", "0/2", "3/2", "1/0", "a/2", "1/2/3", "-1/2", "1/99999999", "1 / 2"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--shard: must be I/N"):
-        Shard.parse(text)
+        StudyShard.parse(text)
 
 
 def test_stores_of_another_study_are_refused_and_nothing_is_added(
