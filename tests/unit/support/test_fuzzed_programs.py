@@ -21,10 +21,11 @@ from tests.support.shipped_routines import TYPES
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> program_files.World:
     for cls in INSTRUCTIONS.values():  # restored afterwards, because fences stay
-        inherits = "execute" not in vars(cls)
-        monkeypatch.setattr(cls, "execute", cls.execute)
-        if inherits:
-            del cls.execute  # as a run of the fuzz finds it
+        for name in ("execute", "calls"):
+            inherits = name not in vars(cls)
+            monkeypatch.setattr(cls, name, getattr(cls, name))
+            if inherits:
+                delattr(cls, name)  # as a run of the fuzz finds it
     return program_files.make()
 
 
