@@ -239,9 +239,21 @@ def test_an_energy_without_prices_is_not_known(graph: Graph) -> None:
 # every key
 
 
+LONG = ("depthwise", "dynamic", "recurrent", "transformer")
+
+
+def _scans() -> list[Any]:
+    """Every graph with every base. With all optional sections there are several cores, on which networks take minutes
+    for all keys: only small graphs are in the slow run."""
+    return [
+        pytest.param(name, base, marks=[pytest.mark.acceptance] if base == "all sections" and name in LONG else [])
+        for name in GRAPHS
+        for base in BASES
+    ]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize(("name", "base"), _scans())
 def test_no_key_is_ignored_in_silence(name: str, base: str) -> None:
     """If a simulation moves by more than 1 %, the estimate moves by half to twice as much, or the key is named."""
     found = scan(GRAPHS[name](), BASES[base])
