@@ -34,9 +34,18 @@ _HOMES = {
     "load_config": "npusim.hw.config",
 }
 __all__ = [
-    "Config", "DType", "Graph", "GraphBuilder", "NpusimError", "Program", "Result", "Session", "explore",
-    "list_configs", "load_config",
-]  # fmt: skip
+    "Config",
+    "DType",
+    "Graph",
+    "GraphBuilder",
+    "NpusimError",
+    "Program",
+    "Result",
+    "Session",
+    "explore",
+    "list_configs",
+    "load_config",
+]
 
 
 def __getattr__(name: str) -> Any:

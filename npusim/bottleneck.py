@@ -237,4 +237,4 @@ __all__ = [
     "instructions",
     "parts_of",
     "summed",
-]  # fmt: skip
+]

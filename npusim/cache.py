@@ -474,16 +474,13 @@ def _restored(meta: object, code: bytes, constants: ConstantData) -> Program:
     for what, names in (("inputs", given), ("outputs", [binding.name for binding in outputs])):
         if len(set(names)) < len(names):
             raise CacheError(f"{what}: names must be unique")
-    last = max(operators(code), default=-1)
-    if last >= len(rows["ops"]):
-        raise CacheError(f"ops: there are {len(rows['ops'])}, but a command is for number {last}")
+    ops = len(rows["ops"])
+    if (last := max(operators(code), default=-1)) >= ops:
+        raise CacheError(f"ops: there are {ops}, but a command is for number {last}")
     for field, what in (("members", "list"), ("results", "text")):
-        if len(rows[field]) not in (0, len(rows["ops"])):
-            raise CacheError(
-                f"{field}: there must be a {what} for each of {len(rows['ops'])} operators, got {len(rows[field])}"
-            )
-    members, results = rows["members"] or [()] * len(rows["ops"]), rows["results"] or [""] * len(rows["ops"])
-    told = zip(rows["ops"], members, results, strict=True)
+        if len(rows[field]) not in (0, ops):
+            raise CacheError(f"{field}: there must be a {what} for each of {ops} operators, got {len(rows[field])}")
+    told = zip(rows["ops"], rows["members"] or [()] * ops, rows["results"] or [""] * ops, strict=True)
     entries = tuple(OpEntry(name, kind, own, result) for (name, kind), own, result in told)
     places = tuple(Place(*row) for row in rows["places"])
     for number, place in enumerate(places):

@@ -296,9 +296,13 @@ class Estimator:
                     yield _Planned(shards, cores, rows, found)
 
     def _network(
-        self, config: Config, fused: frozenset[str] = frozenset(), cut_for: Config | None = None,
-        *, cascades: bool = True,
-    ) -> PreparedNetwork:  # fmt: skip
+        self,
+        config: Config,
+        fused: frozenset[str] = frozenset(),
+        cut_for: Config | None = None,
+        *,
+        cascades: bool = True,
+    ) -> PreparedNetwork:
         """The network as prepared for a kind of designs. Without ``cut_for`` it has one core, because several cores run
         the same layers."""
         alike = dataclasses.replace(

@@ -99,11 +99,15 @@ def _front(study: Study, rows: Sequence[StudyRow]) -> list[str]:
     header += [*figures, "tier", "bound by"]
     shown = [
         [
-            str(row.number), *([row.base] if several else []), *(value_text(study, row, key) for key in keys),
-            *(_figure(study, row, name) for name in figures), row.status, bound_by(row),
+            str(row.number),
+            *([row.base] if several else []),
+            *(value_text(study, row, key) for key in keys),
+            *(_figure(study, row, name) for name in figures),
+            row.status,
+            bound_by(row),
         ]
         for row in rows
-    ]  # fmt: skip
+    ]
     right = ">" + "<" * several + ">" * (len(keys) + len(figures))
     return table(header, shown, right=right)
 
@@ -186,12 +190,13 @@ def _effects(study: Study) -> list[str]:
     keys = [axis.key for axis in study.space.axes]
     rows = [
         (
-            _short(knob, keys), f"{before} to {after}",
+            _short(knob, keys),
+            f"{before} to {after}",
             *(_change(steps[name]["mean"]) if name in steps else "-" for name in found),
             grouped(max(step["pairs"] for step in steps.values())),
         )
         for (knob, before, after), steps in by_step.items()
-    ]  # fmt: skip
+    ]
     if not rows:
         return []
     lines = table(("knob", "from", *found, "pairs"), rows[:MOST_STEPS], right="<<" + ">" * (len(found) + 1))
@@ -285,9 +290,12 @@ def si_text(formula: Formula, value: float) -> str:
     by_dim = {dim: (dimension, scale) for dimension, (dim, scale) in DIMENSIONS.items()}
     known = by_dim.get(formula.dim)
     names = {
-        Dimension.TIME: "latency", Dimension.SIZE: "dram_bytes", Dimension.ENERGY: "energy", Dimension.POWER: "power",
+        Dimension.TIME: "latency",
+        Dimension.SIZE: "dram_bytes",
+        Dimension.ENERGY: "energy",
+        Dimension.POWER: "power",
         Dimension.AREA: "area",
-    }  # fmt: skip
+    }
     if known is not None and known[0] in names:
         return figure_text(names[known[0]], value / float(known[1]))
     return f"{value:.4g}"

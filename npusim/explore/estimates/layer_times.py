@@ -256,9 +256,15 @@ class LayerTimes:
         return ps
 
     def _of_attention(
-        self, layer: EstimatedLayer, sizes: tuple[RowBlocks, ...], rows: Index, room: Array, some: Index,
-        into: LayerFigures | None, in_l2: int,
-    ) -> Array:  # fmt: skip
+        self,
+        layer: EstimatedLayer,
+        sizes: tuple[RowBlocks, ...],
+        rows: Index,
+        room: Array,
+        some: Index,
+        into: LayerFigures | None,
+        in_l2: int,
+    ) -> Array:
         """Times of a fused attention, with blocks as the compiler chooses them."""
         found = np.full((len(sizes), len(rows)), np.inf)
         told = [LayerFigures.empty(len(rows)) for _ in sizes]
@@ -280,9 +286,15 @@ class LayerTimes:
         return result
 
     def _in_blocks(
-        self, layer: EstimatedLayer, blocks: RowBlocks, rows: Index, room: Array, some: Index, told: LayerFigures,
+        self,
+        layer: EstimatedLayer,
+        blocks: RowBlocks,
+        rows: Index,
+        room: Array,
+        some: Index,
+        told: LayerFigures,
         in_l2: int,
-    ) -> Array:  # fmt: skip
+    ) -> Array:
         """Picoseconds according to :func:`attention_latency`; infinite where a block does not fit."""
         plans, count, search = self._plans, blocks.count, self._tiles_of(layer)
         cores = 1 if layer.is_cut else self._cores

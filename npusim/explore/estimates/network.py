@@ -80,9 +80,14 @@ class PreparedNetwork:
     """What does not depend on the numbers that differ: made once for many designs. Raises what ``prepare`` raises."""
 
     def __init__(
-        self, graph: Graph, config: Config, fused: Collection[str] = (), cut_for: Config | None = None,
-        *, cascades: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        graph: Graph,
+        config: Config,
+        fused: Collection[str] = (),
+        cut_for: Config | None = None,
+        *,
+        cascades: bool = True,
+    ) -> None:
         """``fused``: the first operators of the attentions that are fused, of those in ``attentions``. ``cut_for``: a
         device with several cores; the layers are the first core's shards of the layers as the compiler cuts them for
         this device, with or without ``cascades``."""

@@ -105,9 +105,13 @@ class PlacementPlanner(LayerTimes):
     """Chooses memory areas on designs that differ only in numbers. ``joined``: see :func:`joined_groups`."""
 
     def __init__(
-        self, network: PreparedNetwork, designs: Designs, joined: Sequence[Index], cores: int = 1,
+        self,
+        network: PreparedNetwork,
+        designs: Designs,
+        joined: Sequence[Index],
+        cores: int = 1,
         real: PlacementPlanner | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(designs, cores, real)
         self._network = network
         self._joined = joined
@@ -275,9 +279,14 @@ class PlacementPlanner(LayerTimes):
         return result
 
     def _layers_of(
-        self, span: CascadeSpan, stripes: Stripes, rows: Index, hides: npt.NDArray[np.bool_], plan: Plan,
+        self,
+        span: CascadeSpan,
+        stripes: Stripes,
+        rows: Index,
+        hides: npt.NDArray[np.bool_],
+        plan: Plan,
         l2: Sequence[Index | None],
-    ) -> tuple[list[LayerFigures], tuple[Array, ...], Array]:  # fmt: skip
+    ) -> tuple[list[LayerFigures], tuple[Array, ...], Array]:
         """Figures of the layers of a cascade without loads, ``computing`` as in :func:`_turns`, and the least
         picoseconds if it only hides waits."""
         found = []
@@ -318,9 +327,14 @@ class PlacementPlanner(LayerTimes):
         return found, (matrix, vector, tails, ends), least
 
     def _tell(
-        self, span: CascadeSpan, stripes: Stripes, rows: Index, hides: npt.NDArray[np.bool_], plan: Plan,
+        self,
+        span: CascadeSpan,
+        stripes: Stripes,
+        rows: Index,
+        hides: npt.NDArray[np.bool_],
+        plan: Plan,
         l2: Sequence[Index | None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Compute the figures of a cascade on some designs. Loads are distributed over its layers."""
         found, parts, least = self._layers_of(span, stripes, rows, hides, plan, l2)
         matrix, vector, tails, _ = parts

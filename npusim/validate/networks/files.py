@@ -98,17 +98,25 @@ class FloatExport:
         attrs, w = op.attrs, op.input(1)
         names = self._parameters(op, int(np.prod(w.shape[1:])), op.input(2).size)
         shape = {
-            "kernel_shape": w.shape[2:], "strides": attrs["stride"], "dilations": attrs["dilation"],
-            "pads": attrs["pads"], "group": attrs["groups"],
-        }  # fmt: skip
+            "kernel_shape": w.shape[2:],
+            "strides": attrs["stride"],
+            "dilations": attrs["dilation"],
+            "pads": attrs["pads"],
+            "group": attrs["groups"],
+        }
         if op.kind == "conv_transpose":
             shape["output_padding"] = [
                 out - ((size - 1) * stride + kernel - before - after)
                 for out, size, stride, kernel, before, after in zip(
-                    attrs["output_hw"], op.input(0).shape[1:3], attrs["stride"], w.shape[2:],
-                    attrs["pads"][:2], attrs["pads"][2:], strict=True,
+                    attrs["output_hw"],
+                    op.input(0).shape[1:3],
+                    attrs["stride"],
+                    w.shape[2:],
+                    attrs["pads"][:2],
+                    attrs["pads"][2:],
+                    strict=True,
                 )
-            ]  # fmt: skip
+            ]
         self._node(op, "Conv" if op.kind == "conv" else "ConvTranspose", [x, *names], **shape)
 
     def _matmul(self, op: Op, x: str) -> None:
@@ -156,8 +164,9 @@ class FloatExport:
             return
         scale = op.output.shape[op.attrs["axis"]] / op.input(0).shape[op.attrs["axis"]]
         names = ["", self._store(f"{op.name}.scales", np.array([1.0, 1.0, scale, scale], np.float32))]
-        self._node(op, "Resize", [x, *names], mode="nearest", coordinate_transformation_mode="asymmetric",
-                   nearest_mode="floor")  # fmt: skip
+        self._node(
+            op, "Resize", [x, *names], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
 
     def _concat(self, op: Op, x: str) -> None:
         self._node(op, "Concat", [self._name[t] for t in op.inputs if t is not None], axis=1)
@@ -204,10 +213,15 @@ class FloatExport:
         reach = [
             (out - 1) * stride + kernel > size + before + after
             for out, stride, kernel, size, before, after in zip(
-                attrs["output_hw"], attrs["stride"], attrs["kernel"], image[1:3], attrs["pads"][:2], attrs["pads"][2:],
+                attrs["output_hw"],
+                attrs["stride"],
+                attrs["kernel"],
+                image[1:3],
+                attrs["pads"][:2],
+                attrs["pads"][2:],
                 strict=True,
             )
-        ]  # fmt: skip
+        ]
         self._node(op, kind, [x], ceil_mode=int(any(reach)), **shape)
 
 
