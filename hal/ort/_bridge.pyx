@@ -237,12 +237,11 @@ cdef describe_value(message, const OrtValueInfo *value):
             dim.dim_param = text_of(symbols[axis])
 
 
-cdef describe_tensor(message, const OrtValue *value):
-    """Fill in type and shape of a TensorProto. Returns a view of its data, or None if it has no plain data."""
+cdef type_and_shape(const OrtValue *value):
+    """The element type and the shape of a tensor."""
     cdef OrtTensorTypeAndShapeInfo *info = NULL
     cdef int element = 0
-    cdef size_t rank = 0, nbytes = 0, axis
-    cdef const void *data = NULL
+    cdef size_t rank = 0, axis
     cdef int64_t sizes[64]
     check(ort.GetTensorTypeAndShape(value, &info))
     try:
@@ -254,8 +253,16 @@ cdef describe_tensor(message, const OrtValue *value):
             check(ort.GetDimensions(info, sizes, rank))
     finally:
         ort.ReleaseTensorTypeAndShapeInfo(info)
+    return element, tuple([sizes[axis] for axis in range(rank)])
+
+
+cdef describe_tensor(message, const OrtValue *value):
+    """Fill in type and shape of a TensorProto. Returns a view of its data, or None if it has no plain data."""
+    cdef size_t nbytes = 0
+    cdef const void *data = NULL
+    element, shape = type_and_shape(value)
     message.data_type = element
-    message.dims.extend([sizes[axis] for axis in range(rank)])
+    message.dims.extend(shape)
     if element == onnx.TensorProto.STRING:
         return None
     check(ort.GetTensorSizeInBytes(value, &nbytes))
@@ -592,24 +599,11 @@ cdef OrtNode *context_node(const OrtNode *fused, attributes) except NULL:
 
 cdef input_array(const OrtValue *value):
     """A view of a tensor."""
-    cdef OrtTensorTypeAndShapeInfo *info = NULL
-    cdef int element = 0
-    cdef size_t rank = 0, nbytes = 0, axis
+    cdef size_t nbytes = 0
     cdef const void *data = NULL
-    cdef int64_t sizes[64]
-    check(ort.GetTensorTypeAndShape(value, &info))
-    try:
-        check(ort.GetTensorElementType(info, &element))
-        check(ort.GetDimensionsCount(info, &rank))
-        if rank > 64:
-            raise OrtError(f"a tensor has {rank} dimensions")
-        if rank:
-            check(ort.GetDimensions(info, sizes, rank))
-    finally:
-        ort.ReleaseTensorTypeAndShapeInfo(info)
+    element, shape = type_and_shape(value)
     if element not in _DTYPES:
         raise OrtError(f"an input has the element type {element}")
-    shape = tuple([sizes[axis] for axis in range(rank)])
     check(ort.GetTensorSizeInBytes(value, &nbytes))
     if nbytes == 0:
         return np.empty(shape, _DTYPES[element][0])

@@ -200,7 +200,7 @@ class LayerTimes:
         figures = np.stack(counts) * whole * share
         return LayerFigures(ps, figures, parts.argmax(0).astype(np.int8), idle, told["bytes"])
 
-    def _pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
+    def pays(self, nbytes: int) -> npt.NDArray[np.bool_]:
         """Whether writing and reading ``nbytes`` takes no longer with the L2 than with DRAM, by design."""
         size = np.array([[float(nbytes)]])
 

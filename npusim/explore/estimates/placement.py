@@ -194,7 +194,7 @@ class PlacementPlanner(LayerTimes):
             if through:
                 in_l2 = np.zeros(designs.count, bool)
                 if designs.config.l2 is not None:
-                    in_l2 = (relay <= designs["l2.bytes"]) & self._real._pays(relay)
+                    in_l2 = (relay <= designs["l2.bytes"]) & self._real.pays(relay)
                     near, soon = prices.exchange(designs.l2_side())
                     rate, wait = np.where(in_l2, near, rate), np.where(in_l2, soon, wait)
                 figures.counts[COUNTS.index("dram")] += np.where(in_l2, 0.0, sent)
@@ -215,9 +215,7 @@ class PlacementPlanner(LayerTimes):
                 nbytes *= network.context.beside  # each core has a slice
             life = slice(first, users[-1] + 1)
             outside = plan.near[first] & network.layers[first].bit(buffer) == 0
-            fits = (
-                outside & (taken[life].max(0) + nbytes <= self._designs["l2.bytes"]) & self._real._pays(buffer.nbytes)
-            )
+            fits = outside & (taken[life].max(0) + nbytes <= self._designs["l2.bytes"]) & self._real.pays(buffer.nbytes)
             taken[life, fits] += nbytes
             for user in users:
                 found[user][fits] |= network.layers[user].bit(buffer)
